@@ -1,4 +1,5 @@
-"""The framework's floor: FastAPI with our two routes' shape, the same uvicorn and the same bodies, and nothing behind.
+"""The least that the framework itself costs: FastAPI with two routes shaped like ours, the same uvicorn and bodies,
+nothing behind.
 
 `python -m bench._bare_api PORT PAGE.json WORKSPACE.json`
 """

@@ -1,6 +1,6 @@
-"""Workspaces by the thousand: rows in PostgreSQL, and worlds in memory that agree with them.
+"""Workspaces by the thousand: rows in PostgreSQL, and backends in memory that agree with them.
 
-Conditions and home are what judge makes of the world, so a row is settled because the rules say so, not by a copy of
+Conditions and home are what judge makes of the backends, so a row is settled because the rules say so, not by a copy of
 them. Every kind that rests is there: running, standing by and archived; half of the living have an archive too.
 """
 
@@ -26,19 +26,19 @@ from codehub.domain.workspace import Desired, HomeContext, Workspace
 RESTING = (*[Desired.RUNNING] * 2, *[Desired.STANDBY] * 3, *[Desired.ARCHIVED] * 5)
 CHUNK = 5000
 INSTANCE = "volume-0"
-PEOPLE = tuple(f"person-{number}" for number in range(1000))
+OWNERS = tuple(f"person-{number}" for number in range(1000))
 
 
 @dataclass(slots=True)
 class Fleet:
     runtime: MemoryRuntime = field(default_factory=MemoryRuntime)
     archives: MemoryArchives = field(default_factory=MemoryArchives)
-    owners: Sequence[str] = PEOPLE
+    owners: Sequence[str] = OWNERS
     size: int = 0
-    _dice: random.Random = field(default_factory=lambda: random.Random(7))
+    _rng: random.Random = field(default_factory=lambda: random.Random(7))
 
     async def grow(self, connection: "asyncpg.Connection[asyncpg.Record]", size: int) -> None:
-        """Up to `size` settled workspaces."""
+        """Add settled workspaces, up to `size`."""
         now = datetime.now(UTC) - timedelta(hours=1)
         while self.size < size:
             until = min(self.size + CHUNK, size)
@@ -46,11 +46,11 @@ class Fleet:
             self.size = until
         await connection.execute("VACUUM ANALYZE workspaces")
         gc.collect()
-        gc.freeze()  # the world is not the controller's to carry
+        gc.freeze()  # the backends are not the controller's to carry
 
     def _settled(self, number: int, now: datetime) -> Workspace:
         desired = RESTING[number % len(RESTING)]
-        ws = replace(_fresh(number, self._dice, now, self.owners), desired_state=desired, last_access_at=now)
+        ws = replace(_fresh(number, self._rng, now, self.owners), desired_state=desired, last_access_at=now)
         facts = Facts()
         if desired is Desired.ARCHIVED or number % 2:
             ws = self._archived(ws)
@@ -66,7 +66,7 @@ class Fleet:
         return ws
 
     def _archived(self, ws: Workspace) -> Workspace:
-        op_id = _random_id(self._dice)
+        op_id = _random_id(self._rng)
         key = naming.archive_key("", ws.id, op_id)
         self.archives.state.objects[key] = StoredArchive((), ws.created_at, committed=True)
         return replace(ws, archive_key=key, archive_op_id=op_id)
@@ -84,13 +84,13 @@ class Fleet:
         return ready, replace(facts, container=ContainerSeen(instance, running=True, volume=volume))
 
 
-def pending(count: int, owners: Sequence[str] = PEOPLE) -> Iterator[Workspace]:
-    dice, now = random.Random(11), datetime.now(UTC)
-    return (_fresh(number, dice, now, owners) for number in range(count))
+def pending(count: int, owners: Sequence[str] = OWNERS) -> Iterator[Workspace]:
+    rng, now = random.Random(11), datetime.now(UTC)
+    return (_fresh(number, rng, now, owners) for number in range(count))
 
 
 async def insert(connection: "asyncpg.Connection[asyncpg.Record]", workspaces: Sequence[Workspace]) -> None:
-    """Past the triggers: nobody listens, and nobody is to be told of a hundred thousand."""
+    """Insert rows without the triggers: nobody listens, and nobody is to be told of a hundred thousand."""
     await connection.execute("SET session_replication_role = replica")
     columns = [statements.column(name) for name in statements.FIELDS]
     records = [rows.parameters(ws, statements.FIELDS) for ws in workspaces]
@@ -98,8 +98,8 @@ async def insert(connection: "asyncpg.Connection[asyncpg.Record]", workspaces: S
     await connection.execute("SET session_replication_role = DEFAULT")
 
 
-def _fresh(number: int, dice: random.Random, now: datetime, owners: Sequence[str]) -> Workspace:
-    key = _random_id(dice)
+def _fresh(number: int, rng: random.Random, now: datetime, owners: Sequence[str]) -> Workspace:
+    key = _random_id(rng)
     return Workspace(
         id=key,
         owner_id=owners[number % len(owners)],
@@ -112,5 +112,5 @@ def _fresh(number: int, dice: random.Random, now: datetime, owners: Sequence[str
     )
 
 
-def _random_id(dice: random.Random) -> UUID:
-    return UUID(int=dice.getrandbits(128), version=4)
+def _random_id(rng: random.Random) -> UUID:
+    return UUID(int=rng.getrandbits(128), version=4)

@@ -1,6 +1,6 @@
-"""Event streams: how long after a commit each listener has the bytes, and what its being there costs the API.
+"""Event streams: how long after a commit each listener has the bytes, and what its connection costs the API.
 
-The way is the real one: the trigger's NOTIFY, a coordinator process, Redis, the API process, its stream.
+Events take the real way: the trigger's NOTIFY, a coordinator process, Redis, the API process, its stream.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 import psutil
 
-from bench._load import Hearer, hear, http_get, percentiles, processor_seconds
+from bench._load import StreamClient, hear, http_get, percentiles, processor_seconds
 from bench._site import Site, admins, changing_site
 from bench.controller import Servers, connected, say
 from codehub.adapters.postgres.connections import plain_address
@@ -33,7 +33,7 @@ class Crowd:
     rate: float
     seconds: float
     is_one_topic: bool
-    """All hear everything, or each only what is their own."""
+    """Whether all hear everything, or each hears only what is their own."""
 
     @property
     def users(self) -> int:
@@ -55,11 +55,11 @@ class ListenRow:
     p50_ms: float
     p99_ms: float
     join_seconds: float
-    """Until all have their snapshot, begun at once."""
+    """How long it took until all had their snapshot; they began at once."""
     refused: int
-    """Times that a joining one was turned away."""
+    """How often a joining listener was turned away."""
     memory_mb: float
-    """Of the API before anybody listened; next with all of them there, next after the changes."""
+    """The API's memory before anybody listened; next with all of them there, next after the changes."""
     memory_joined_mb: float
     memory_after_mb: float
     api_cpu: float
@@ -68,7 +68,7 @@ class ListenRow:
 
 @dataclass(frozen=True)
 class Told:
-    """One change: when its COMMIT was sent, and who is to hear of it."""
+    """One change: when its COMMIT was sent, and whose workspace it is of."""
 
     at: float
     owner_id: str
@@ -83,17 +83,17 @@ async def measure_listening(servers: Servers, place: Path, crowd: Crowd) -> List
     here = [people[number % len(people)] for number in range(crowd.listeners)]
     async with site.coordinator(), site.api() as (port, api):
         before, began = megabytes(api), time.perf_counter()
-        hearers, refused = await hear(port, [http_get(path, person.token) for person in here])
+        clients, refused = await hear(port, [http_get(path, person.token) for person in here])
         joined, join_seconds = megabytes(api), time.perf_counter() - began
         wall, cpu, served = time.perf_counter(), time.process_time(), processor_seconds(api)
         told = await change(site, crowd)
         owners = [None if crowd.is_one_topic else person.owner_id for person in here]
-        waits, missed = await heard(hearers, owners, told)
+        waits, missed = await heard(clients, owners, told)
         wall = time.perf_counter() - wall
         shares = (processor_seconds(api) - served) / wall, (time.process_time() - cpu) / wall
-        after, cut = megabytes(api), sum(hearer.is_cut for hearer in hearers)
-        for hearer in hearers:
-            hearer.transport.abort()
+        after, cut = megabytes(api), sum(client.is_cut for client in clients)
+        for client in clients:
+            client.transport.abort()
     return ListenRow(
         crowd.what,
         crowd.listeners,
@@ -112,7 +112,8 @@ async def measure_listening(servers: Servers, place: Path, crowd: Crowd) -> List
 
 
 async def change(site: Site, crowd: Crowd) -> list[Told]:
-    """At a steady rate, each at its moment, and each of another workspace, so that none covers an earlier one."""
+    """Change workspaces at a steady rate, each at its moment, and each another one, so that none covers an earlier
+    change."""
     async with connected(site.url) as connection:
         rows = await connection.fetch("SELECT id, owner_id FROM workspaces ORDER BY name")
     rows = rows[: round(crowd.rate * crowd.seconds)]
@@ -134,19 +135,19 @@ async def change(site: Site, crowd: Crowd) -> list[Told]:
 
 
 async def heard(
-    hearers: Sequence[Hearer], owners: Sequence[str | None], told: Sequence[Told]
+    clients: Sequence[StreamClient], owners: Sequence[str | None], told: Sequence[Told]
 ) -> tuple[list[float], int]:
-    """(how long each delivery took, how many did not come to streams that lasted). Owner None: hears everything."""
+    """How long each delivery took, and how many did not come to streams that lasted. Owner None: hears everything."""
     due = [[number for number, change in enumerate(told) if owner in (None, change.owner_id)] for owner in owners]
-    patience = time.perf_counter() + LAST_WAIT_SECONDS
-    while time.perf_counter() < patience and any(
-        len(hearer.heard) < len(mine) for hearer, mine in zip(hearers, due, strict=True)
+    deadline = time.perf_counter() + LAST_WAIT_SECONDS
+    while time.perf_counter() < deadline and any(
+        len(client.heard) < len(mine) for client, mine in zip(clients, due, strict=True)
     ):
         await asyncio.sleep(0.02)
     waits, missed = [], 0
-    for hearer, mine in zip(hearers, due, strict=True):
-        waits += [hearer.heard[number] - told[number].at for number in mine if number in hearer.heard]
-        missed += 0 if hearer.is_cut else sum(number not in hearer.heard for number in mine)
+    for client, mine in zip(clients, due, strict=True):
+        waits += [client.heard[number] - told[number].at for number in mine if number in client.heard]
+        missed += 0 if client.is_cut else sum(number not in client.heard for number in mine)
     return waits, missed
 
 

@@ -1,6 +1,8 @@
-"""The people who ask and listen: raw keep-alive connections, so that the measured server is the bottleneck and not we.
+"""The load of the API's benchmark: raw keep-alive connections, so that the measured server is the bottleneck and not
+the client.
 
-An asker asks again as soon as it is answered. A hearer holds an event stream and notes when each change arrives.
+A request client asks again as soon as it is answered. A stream client holds an event stream and notes when each change
+arrives.
 """
 
 import asyncio
@@ -17,10 +19,10 @@ import psutil
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 _CHANGE = re.compile(rb'"memo": "change (\d+)\."')
 _CHANGE_BYTES = 40
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 COME_BACK_SECONDS = 2.0
 _EVENT_ENDS = b"\r\n\r\n\r\n"
-"""Two of the event, one of the chunk that it came in."""
+"""How an event ends: two line ends are the event's, one is of the chunk that it came in."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Rate:
     p50_ms: float
     p99_ms: float
     client_cpu: float
-    """Processors that the asking took of all this, and (below) that the server's process took."""
+    """How many processors the client used meanwhile, and (below) the server's process."""
     server_cpu: float = 0.0
 
 
@@ -37,10 +39,10 @@ def http_get(path: str, token: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
 
 
-class Asker(asyncio.Protocol):
+class RequestClient(asyncio.Protocol):
     def __init__(self, requests: Iterator[bytes], took: list[float], until: float) -> None:
         self.over: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        """The last body."""
+        """The body of the last answer."""
         self._requests = requests
         self._took = took
         self._until = until
@@ -87,23 +89,23 @@ class Asker(asyncio.Protocol):
 
 
 async def ask(port: int, requests: Sequence[bytes], connections: int, seconds: float, server: psutil.Process) -> Rate:
-    """Each connection begins elsewhere in the requests, and goes round."""
+    """Ask from many connections. Each begins elsewhere in the requests, and goes round."""
 
     async def one(number: int, took: list[float], until: float) -> None:
         begin = number * len(requests) // connections
         mine = islice(cycle(requests), begin, None)
-        await _connected(port, lambda: Asker(mine, took, until))
+        await _connected(port, lambda: RequestClient(mine, took, until))
 
     return await timed(one, connections, seconds, server)
 
 
 async def ask_once(port: int, request: bytes) -> bytes:
-    return await _connected(port, lambda: Asker(cycle([request]), [], 0.0))
+    return await _connected(port, lambda: RequestClient(cycle([request]), [], 0.0))
 
 
-async def _connected(port: int, make: Callable[[], Asker]) -> bytes:
-    _, asker = await asyncio.get_running_loop().create_connection(make, "127.0.0.1", port)
-    return await asker.over
+async def _connected(port: int, make: Callable[[], RequestClient]) -> bytes:
+    _, client = await asyncio.get_running_loop().create_connection(make, "127.0.0.1", port)
+    return await client.over
 
 
 async def timed(
@@ -112,7 +114,7 @@ async def timed(
     seconds: float,
     server: psutil.Process | None = None,
 ) -> Rate:
-    """`one(number, took, until)` appends what each of its requests took."""
+    """Run `one(number, took, until)` for each connection, which appends what each of its requests took."""
     took: list[float] = []
     began, cpu, served = time.perf_counter(), time.process_time(), processor_seconds(server)
     await asyncio.gather(*(one(number, took, began + seconds) for number in range(connections)))
@@ -131,15 +133,15 @@ def processor_seconds(process: psutil.Process | None) -> float:
 
 
 def percentiles(took: Sequence[float]) -> tuple[float, float]:
-    """Median and 99th, of seconds, in milliseconds."""
+    """The median and the 99th percentile of seconds, in milliseconds."""
     cuts = statistics.quantiles(took, n=100)
     return cuts[49] * 1000, cuts[98] * 1000
 
 
-class Hearer(asyncio.Protocol):
+class StreamClient(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self.joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """The snapshot is here, to its end."""
+        """Done when the snapshot is here, to its end."""
         self.heard: dict[int, float] = {}
         self.is_cut = False
         self._request = request
@@ -173,21 +175,21 @@ class Hearer(asyncio.Protocol):
             self.joined.set_exception(ConnectionError(f"no stream, or half of it: {exc}"))
 
 
-async def hear(port: int, requests: Sequence[bytes]) -> tuple[list[Hearer], int]:
-    """All of them, each with its snapshot, and how often one was turned away and came back, as browsers do."""
+async def hear(port: int, requests: Sequence[bytes]) -> tuple[list[StreamClient], int]:
+    """All stream clients, each with its snapshot, and how often one was turned away and came back, as browsers do."""
     loop, refused = asyncio.get_running_loop(), 0
 
-    async def one(request: bytes) -> Hearer:
+    async def one(request: bytes) -> StreamClient:
         nonlocal refused
         while True:
-            _, hearer = await loop.create_connection(lambda: Hearer(request), "127.0.0.1", port)
+            _, client = await loop.create_connection(lambda: StreamClient(request), "127.0.0.1", port)
             try:
-                await hearer.joined
+                await client.joined
             except ConnectionError:
                 refused += 1
                 await asyncio.sleep(COME_BACK_SECONDS)
             else:
-                return hearer
+                return client
 
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         return await asyncio.gather(*(one(request) for request in requests)), refused

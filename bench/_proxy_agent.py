@@ -1,4 +1,6 @@
-"""A workspace agent for the proxy's benchmark, in a process of its own. Its first line: its port and its key."""
+"""A workspace agent for the proxy's benchmark, in a process of its own. Its first line of output is its port and its
+key.
+"""
 
 import os
 

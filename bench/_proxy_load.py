@@ -18,12 +18,12 @@ from typing import cast
 import uvloop
 
 SITES = "CODEHUB_BENCH_SITES"
-"""Names the environment's variable: as JSON, the hosts and the cookie for each."""
-PATIENCE_SECONDS = 30.0
-"""Until each connection was answered once; only then is measured."""
+"""The environment variable that holds the hosts and the cookie for each, as JSON."""
+TIMEOUT_SECONDS = 30.0
+"""How long each connection may take to be answered once; only then is measured."""
 HEADS = 200
 CROWD = 4096
-"""More heads than any proxy would remember, and each of them comes as seldom as it can."""
+"""The number of heads that are new: more than any proxy would remember, and each of them comes as seldom as it can."""
 BROWSER = b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.0.0 Safari/537.36"
 KINDS = (
     (b"document", b"navigate", b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"),
@@ -35,7 +35,7 @@ KINDS = (
 )
 KEY = b"\x37\xfa\x21\x3d"
 WORK = b"\x01" + bytes(11) + b"\x2d" + b"m" * 45
-"""What a workbench sends: type, ids and length, then the message."""
+"""A message as a workbench sends it: type, ids and length, then the content."""
 MESSAGE = b"\x82\xba" + KEY + bytes(byte ^ KEY[at % 4] for at, byte in enumerate(WORK))
 ECHO_BYTES = 2 + len(WORK)
 
@@ -103,7 +103,7 @@ class Asking(asyncio.Protocol):
             self.ask()
 
     def learn(self, first: bytes) -> None:
-        """The first answer: what is it, and how long?"""
+        """Read the first answer: whether it is the expected one, and how long it is."""
         self.first = first
         head, end, body = first.partition(b"\r\n\r\n")
         if not end or (not self.upgrade and len(body) < 1024):
@@ -118,7 +118,8 @@ class Asking(asyncio.Protocol):
 async def ask(
     port: int, connections: int, seconds: float, questions: Sequence[bytes], *, upgraded: bool = False
 ) -> dict[str, float]:
-    """Each connection asks one site, as a browser's does; it begins elsewhere in its questions, and goes round."""
+    """Measure requests. Each connection asks one site, as a browser's does; it begins elsewhere in its questions, and
+    goes round."""
     loop = asyncio.get_running_loop()
     asking: list[Asking] = []
     for number in range(connections):
@@ -127,7 +128,7 @@ async def ask(
         mine, first = islice(cycle(its), begin, None), upgrade(number) if upgraded else b""
         _, protocol = await loop.create_connection(partial(Asking, mine, first), "127.0.0.1", port)
         asking.append(protocol)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not all(protocol.taken for protocol in asking):
             await asyncio.sleep(0.05)
     await asyncio.sleep(min(0.5, seconds / 4))
@@ -191,7 +192,7 @@ class Idle(asyncio.Protocol):
 
 
 async def idle(port: int, connections: int) -> dict[str, float]:
-    """Opens them, says so, and holds them until the caller has measured."""
+    """Open idle sockets, say so, and hold them until the caller has measured."""
     loop = asyncio.get_running_loop()
     for number in range(connections):
         upgraded: asyncio.Future[None] = loop.create_future()

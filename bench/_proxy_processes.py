@@ -37,7 +37,7 @@ http {{
 """
 CHP = "configurable-http-proxy@5.3.0"
 Sites = list[tuple[str, str]]
-"""(host, cookie): where whom is let in."""
+"""The hosts of workspaces, and the cookie that each lets in."""
 ANYBODY: Sites = [("bench-0.localhost:8000", "__Host-codehub-visit=anybody")]
 
 
@@ -56,12 +56,12 @@ class ProxyProcess:
         return int(sum(process.memory_info().rss for process in self.processes()))
 
     def processes(self) -> list[psutil.Process]:
-        """With those it started: a wrapper's own figures say nothing."""
+        """The process and those that it started: a wrapper's own figures say nothing."""
         return [self.process, *self.process.children(recursive=True)]
 
 
 class ProxyProcesses:
-    """Starts them, and ends them all when the context does."""
+    """Starts the proxies, and ends them all when the context does."""
 
     def __init__(self, stack: ExitStack, place: Path, upstream: int) -> None:
         self._stack = stack
@@ -72,7 +72,7 @@ class ProxyProcesses:
         return self._ours("codehub", [])
 
     def ours_through_an_agent(self) -> ProxyProcess:
-        """As workspaces in containers are reached: the agent is one more process between."""
+        """Our proxy as workspaces in containers are reached: with the agent as one more process between."""
         agent = self._stack.enter_context(running([sys.executable, "-m", "bench._proxy_agent"]))
         return self._ours("codehub-agent", (agent.stdout or sys.stdin.buffer).readline().decode().split())
 
@@ -109,22 +109,14 @@ def node() -> str:
 
 
 def installed_chp() -> Path | None:
-    """Fetched by npm into the cache on first use; None where it cannot be had."""
+    """The path of configurable-http-proxy, fetched by npm into the cache on first use; None where it cannot be had."""
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "codehub-bench" / "chp"
     program = place / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
     if not program.exists():
         place.mkdir(parents=True, exist_ok=True)
-        npm = [
-            str(Path(sys.executable).with_name("npm")),
-            "install",
-            "--no-fund",
-            "--no-audit",
-            "--prefix",
-            str(place),
-            CHP,
-        ]
+        npm = [str(Path(sys.executable).with_name("npm")), "install", "--no-fund", "--no-audit"]
         try:
-            subprocess.run(npm, check=True, capture_output=True, timeout=120)
+            subprocess.run([*npm, "--prefix", str(place), CHP], check=True, capture_output=True, timeout=120)
         except (OSError, subprocess.SubprocessError):
             return None
     return program if program.exists() else None

@@ -1,8 +1,9 @@
-"""CodeHub's proxy for the benchmark, in a process of its own: put together as in earnest, with the authorizer,
-presence and activity on, for people who have come in with a cookie. Only what stands behind it (rows, bus) is in
-memory: a hot request asks neither.
+"""CodeHub's proxy for the benchmark, in a process of its own: put together as in production, with the authorizer,
+presence and activity on, for users who have a visit's cookie. Only what stands behind it (rows, bus) is in memory: a
+hot request asks neither.
 
-Its first line says where it listens, and with which cookie one is let in where: {"port": …, "sites": [[host, cookie]]}.
+Its first line of output says where it listens, and which cookie is let in where: {"port": …, "sites": [[host,
+cookie]]}.
 """
 
 import asyncio
@@ -36,12 +37,12 @@ from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands
 
-PEOPLE = 8
+USERS = 8
 ACTOR = Actor("bench")
 
 
 class OneUpstream(MemoryRuntime):
-    """Every workspace answers there."""
+    """A runtime in which every workspace answers at one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class OneUpstream(MemoryRuntime):
 
 
 class BenchDeployment:
-    """People, each with a workspace that runs and a visit to it."""
+    """Users, each with a workspace that runs and a visit to it."""
 
     def __init__(self) -> None:
         self.database, self.bus = MemoryDatabase(), MemoryBus()
@@ -65,7 +66,7 @@ class BenchDeployment:
         self.workspace_access = WorkspaceAccess(identity, views, commands, slots)
 
     async def add_user(self, name: str) -> tuple[str, str]:
-        """(the host of a workspace, the cookie of its owner's visit)"""
+        """Add a user; returns the host of a workspace, and the cookie of its owner's visit."""
         user = await self.people.accounts().create_user(NewUser(uuid4(), name), ACTOR)
         caller, _ = await self.workspace_access.identity.open_session(user, "127.0.0.1", "bench")
         now = datetime.now(UTC)
@@ -104,7 +105,7 @@ class BenchDeployment:
 
 async def serve(upstream: int, ide: Endpoint | None) -> None:
     deployment = BenchDeployment()
-    sites = [await deployment.add_user(f"bench-{number}") for number in range(PEOPLE)]
+    sites = [await deployment.add_user(f"bench-{number}") for number in range(USERS)]
     proxy = deployment.proxy(upstream, ide)
 
     async def tell() -> None:

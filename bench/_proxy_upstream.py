@@ -18,7 +18,7 @@ SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"
 )
 ECHO = b"\x82\x3a" + WORK
-"""As a server sends it: unmasked."""
+"""The echo as a server sends it: unmasked."""
 PIECE = b"y" * (1 << 18)
 
 

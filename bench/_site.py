@@ -1,9 +1,10 @@
-"""A CodeHub to ask: people with tokens and workspaces in a database, and its processes as an operator starts them."""
+"""A CodeHub to be measured: users with tokens and workspaces in a database, and its processes as an operator starts
+them.
+"""
 
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,8 @@ import httpx
 import psutil
 
 from bench._fleet import Fleet, insert, pending
-from bench.controller import PATIENCE_SECONDS, Servers, connected
+from bench._proxy_processes import free_port
+from bench.controller import TIMEOUT_SECONDS, Servers, connected
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.identity import Role, Scope
 from codehub.ports.accounts import NewToken, NewUser
@@ -39,19 +41,19 @@ class Site:
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[tuple[int, psutil.Process]]:
-        """(its port, its process)"""
+        """Run the API; gives its port and its process."""
         port = free_port()
         async with started([str(CODEHUB), "api"], port, self._log("api"), self._environment(port)) as process:
             yield port, process
 
     @asynccontextmanager
     async def coordinator(self) -> AsyncIterator[None]:
-        """Ready: it leads, and has seen every workspace."""
+        """Run a coordinator that leads and has seen every workspace."""
         port = free_port()
         command, environment = [str(CODEHUB), "coordinator"], self._environment(free_port())
         environment |= {"COORDINATOR_STATUS_ADDRESS": f"127.0.0.1:{port}"}
         async with started(command, port, self._log("coordinator"), environment), httpx.AsyncClient() as http:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while (await http.get(f"http://127.0.0.1:{port}/readyz")).json()["last_pass_age_seconds"] is None:
                     await asyncio.sleep(0.1)
             yield
@@ -80,7 +82,7 @@ async def settled_site(servers: Servers, place: Path, workspaces: int, people: i
 
 
 async def changing_site(servers: Servers, place: Path, workspaces: int, people: int) -> tuple[Site, list[Person]]:
-    """Workspaces that a real coordinator has nothing to do for, whatever its runtime holds."""
+    """A site with workspaces that a real coordinator has nothing to do for, whatever its runtime holds."""
     site = Site(servers, place, await servers.database())
     known = await register(site.url, people, Role.USER)
     async with connected(site.url) as connection:
@@ -108,11 +110,11 @@ async def register(url: str, count: int, role: Role) -> list[Person]:
 async def started(
     command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[psutil.Process]:
-    """Until the context ends; ready when it takes connections."""
+    """Run a process until the context ends; it is ready when it takes connections."""
     with log.open("ab") as output:
         child = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output, env=environment)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not await _listens(port):
                 assert child.returncode is None, f"{command} has ended; see {log}"
                 await asyncio.sleep(0.05)
@@ -130,9 +132,3 @@ async def _listens(port: int) -> bool:
         return False
     writer.close()
     return True
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port

@@ -1,7 +1,7 @@
-"""The people, in a process of their own as the API is: wish every PENDING workspace to run.
+"""Asks for every PENDING workspace to run, in a process of its own as the API is.
 
-At a steady rate each wish is made at its moment, whether or not those before it are through. At rate 0 all are there
-at once, and go through as fast as ten connections take them.
+At a steady rate each start is asked for at its moment, whether or not those before it are through. At rate 0 all are
+asked for at once, and go through as fast as ten connections take them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from codehub.usecases.workspace_commands import WorkspaceCommands
 CONNECTIONS = 10
 
 
-async def wish(url: str, rate: float) -> None:
+async def start_all(url: str, rate: float) -> None:
     async with await PostgresDatabase.open(url, pool_size=CONNECTIONS) as database:
         commands = WorkspaceCommands(
             database.specs(), RunningLimits(max_running_per_user=10**6, max_running_global=10**6)
@@ -38,4 +38,4 @@ async def wish(url: str, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(wish(os.environ["BENCH_DATABASE_URL"], rate=float(sys.argv[1])))
+    asyncio.run(start_all(os.environ["BENCH_DATABASE_URL"], rate=float(sys.argv[1])))

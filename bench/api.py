@@ -24,7 +24,8 @@ import uvloop
 
 from bench._listening import Crowd, ListenRow, measure_listening
 from bench._load import Rate, ask, ask_once, http_get, timed
-from bench._site import Person, Site, free_port, settled_site, started
+from bench._proxy_processes import free_port
+from bench._site import Person, Site, settled_site, started
 from bench.controller import Servers, connected, say
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
 from codehub.adapters.postgres.statements import OWNED_BY_ID, OWNED_PAGE
@@ -32,7 +33,7 @@ from codehub.cli.serve import until_signalled
 from codehub.telemetry import configure_logging
 
 EACH_HAS = 50
-"""Workspaces of one of many: a full page."""
+"""How many workspaces one of many users has: a full page."""
 CONNECTIONS = (1, 16)
 DIFFERENT_REQUESTS = 400
 FLOOR, SQL = "bare FastAPI", "bare SQL"
@@ -41,7 +42,7 @@ LIST, SHOW = "GET /workspaces", "GET /workspaces/{id}"
 
 @dataclass(frozen=True)
 class Call:
-    """One kind of question: as requests to us, and as arguments of its statement."""
+    """One kind of request: as HTTP to us, and as arguments of its statement."""
 
     what: str
     requests: list[bytes]
@@ -106,7 +107,7 @@ async def measure_calls(
 
 
 async def calls(site: Site, people: Sequence[Person]) -> list[Call]:
-    """The same questions to all: each person's first page; workspaces at random, each asked for by its owner."""
+    """The same requests for all: each user's first page; workspaces at random, each asked for by its owner."""
     async with connected(site.url) as connection:
         rows = await connection.fetch("SELECT id, owner_id FROM workspaces")
     tokens = {person.owner_id: person.token for person in people}

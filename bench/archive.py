@@ -43,7 +43,7 @@ for number, size in enumerate(sizes):
 class Measured:
     seconds: float
     cpu: float
-    """Seconds of processor; on a machine that others use, the steadier of the two."""
+    """The seconds of processor; on a machine that others use, the steadier of the two."""
     peak_mb: float
 
 
@@ -58,7 +58,7 @@ class Row:
 
 
 def pipeline(*commands: list[str], output: Path | None = None) -> Measured:
-    """Each command's output into the next; the memory is the sum of their peaks."""
+    """Run each command's output into the next; the memory is the sum of their peaks."""
     began = time.perf_counter()
     children: list[subprocess.Popen[bytes]] = []
     with (output or Path(os.devnull)).open("wb") as sink:
@@ -79,7 +79,7 @@ def pipeline(*commands: list[str], output: Path | None = None) -> Measured:
 
 
 def job(arguments: list[str], until_step: str = "") -> tuple[Measured, float]:
-    """The whole, and the seconds until `until_step` began."""
+    """Run a storage job; returns what the whole took, and the seconds until `until_step` began."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "codehub.job", *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -144,7 +144,7 @@ class Bench:
         ]
 
     def _settle(self) -> None:
-        """Nobody pays for what the one before left to write."""
+        """Clear the target and write everything to disk, so that nobody pays for what the one before left to write."""
         shutil.rmtree(self.target, ignore_errors=True)
         self.target.mkdir()
         os.sync()

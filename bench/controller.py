@@ -45,9 +45,9 @@ PASS_AIM_AT = 10_000
 START_MS_AIM = 50.0
 NOISE = 1.15
 ENOUGH_SECONDS = 0.3
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 OPERATIONS_EACH = 2
-"""PENDING to RUNNING is PROVISIONING and STARTING."""
+"""How many operations one start takes: PENDING to RUNNING is PROVISIONING and STARTING."""
 
 # Everything but the renewal of the term, and which backends are ours: the first leader of a database notes it, once.
 WRITES = """
@@ -71,14 +71,14 @@ class PassRow:
     what: str
     seconds: float
     cpu: float
-    """Of this process."""
+    """The processor time of this process."""
     loaded: int = 0
     written: int = 0
     stall_ms: float = 0.0
     """The longest that the event loop answered nobody."""
     ratio: float | None = None
     growth: float | None = None
-    """Against ten times fewer, by processor time, which is the steadier."""
+    """The cost against that of ten times fewer, by processor time, which is the steadier."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class WishRow:
     wishes_per_second: float
     operations_per_second: float
     ratio: float
-    """Operations per bare commit."""
+    """The operations per bare commit."""
     cpu_ms: float
-    """Of this process, for one operation."""
+    """The processor time of this process, for one operation."""
     start_p50_ms: float
     start_p99_ms: float
     effect_p50_ms: float
@@ -106,7 +106,7 @@ class Results:
 
 
 class FirstEffects(Network):
-    """Notes when each workspace was first touched."""
+    """A network that notes when each workspace was first touched."""
 
     def __init__(self) -> None:
         self.at: dict[UUID, float] = {}
@@ -124,7 +124,7 @@ class Servers:
     _number: "count[int]" = field(default_factory=count)
 
     async def database(self) -> str:
-        """A new one with our schema."""
+        """Make a new database with our schema."""
         name = f"bench_{next(self._number)}"
         async with connected(self.postgres_url) as connection:
             await connection.execute(f"CREATE DATABASE {name}")
@@ -257,7 +257,8 @@ async def longest_stall(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def rows_written(url: str) -> int:
-    """As PostgreSQL counted them: each session reports by the time it ends, so all others must have."""
+    """How many rows were written, as PostgreSQL counted them: each session reports by the time it ends, so all others
+    must have."""
     async with connected(url) as connection:
         while await connection.fetchval(OTHERS):
             await asyncio.sleep(0.05)
@@ -291,7 +292,8 @@ async def measure_commits(servers: Servers, commits: int, connections: int = 10)
 
 
 async def measure_wishes(servers: Servers, what: str, wishes: int, rate: float | None, commits: float) -> WishRow:
-    """Without a rate all wishes are there before a coordinator begins to lead, and count from then."""
+    """Measure from the wish to RUNNING. Without a rate all wishes are there before a coordinator begins to lead, and
+    count from then."""
     say(f"wishes: {what}")
     url, effects = await servers.database(), FirstEffects()
     async with connected(url) as connection:
@@ -350,7 +352,7 @@ async def wish(url: str, rate: float) -> None:
 
 
 async def until(so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not await so():
             await asyncio.sleep(0.1)
 
@@ -368,7 +370,8 @@ async def _all_running(connection: "asyncpg.Connection[asyncpg.Record]", wishes:
 
 
 def aims(results: Results) -> list[tuple[str, bool]]:
-    """Growth stands beside that of the bare query: caches are not endless, and garbage is collected there too."""
+    """The aims and whether each was met. Growth stands beside that of the bare query: caches are not endless, and
+    garbage is collected there too."""
     found = [("a pass over settled workspaces writes nothing", not any(row.written for row in results.passes))]
     bare = {row.workspaces: row.growth for row in results.passes if row.what == BARE}
     for row in results.passes:

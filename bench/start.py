@@ -1,6 +1,6 @@
 """From the wish to RUNNING on the event stream, against a bare `docker run` until the same page answers.
 
-Both start the same image with the same walls on a home that has been used before, one after the other in turns, then
+Both start the same image with the same isolation on a home that has been used before, one after the other, then
 many at once. What lies between is what recording first, looking and telling cost: it should be under 150 ms, and at
 once no more than 1.2 times as long.
 """
@@ -38,8 +38,8 @@ from codehub.telemetry import configure_logging
 from codehub.usecases.workspace_commands import CreateWorkspace
 
 REACHABLE = "sed s/127.0.0.1:8080/0.0.0.0:8080/ /usr/local/lib/ide/launch | sh"
-"""The IDE at the container's address: without an agent nothing else leads to it."""
-PATIENCE_SECONDS = 180.0
+"""The command of the IDE at the container's address: without an agent nothing else leads to it."""
+TIMEOUT_SECONDS = 180.0
 LOOK_SECONDS = 0.005
 AIM_MS, AIM_AT_ONCE = 150.0, 1.2
 
@@ -64,7 +64,7 @@ class DockerSite(Site):
 
 
 class Stream:
-    """The person's own events: who is where, as soon as it is told."""
+    """The user's own event stream: the phase of each workspace, as soon as it is told."""
 
     def __init__(self, port: int, person: Person) -> None:
         self._address = f"http://127.0.0.1:{port}/api/v1/events"
@@ -76,14 +76,14 @@ class Stream:
         connected = asyncio.Event()
         task = asyncio.create_task(self._listen(connected))
         try:
-            await asyncio.wait_for(connected.wait(), PATIENCE_SECONDS)
+            await asyncio.wait_for(connected.wait(), TIMEOUT_SECONDS)
             yield self
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def expect(self, key: UUID, phase: Phase) -> asyncio.Event:
-        """From now on."""
+        """Forget what was heard: only what comes from now on counts."""
         self._at[key, phase] = told = asyncio.Event()
         return told
 
@@ -121,32 +121,32 @@ class Bench:
         return list(await asyncio.gather(*(self.workspace() for _ in range(number))))
 
     async def workspace(self) -> UUID:
-        """Asleep, with a home that has been used."""
+        """Make a workspace that is asleep, with a home that has been used."""
         key = uuid4()
         running = self._stream.expect(key, Phase.RUNNING)
         new = CreateWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
         await self._services.commands.create(new, key, Actor("bench"), datetime.now(UTC))
-        await asyncio.wait_for(running.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(running.wait(), TIMEOUT_SECONDS)
         await self.wished(key, Desired.STANDBY)
         return key
 
     async def wished(self, key: UUID, desired: Desired) -> float:
-        """The seconds until its phase is told."""
+        """Ask for a desired state; returns the seconds until its phase is told."""
         told = self._stream.expect(key, Phase(desired.value))
         began = time.perf_counter()
         await self._services.commands.want(key, desired, Actor("bench"))
-        await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(told.wait(), TIMEOUT_SECONDS)
         return time.perf_counter() - began
 
     async def bare(self, volume: str) -> float:
         site, name = self._runtime.site, f"bench-{uuid4().hex[:12]}"
         self._bare_names |= {name, volume}
         memory, pids = site.share.memory_bytes, site.share.pids
-        walls = ["--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--read-only", "--tmpfs=/tmp", "--init"]
+        isolation = ["--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--read-only", "--tmpfs=/tmp", "--init"]
         limits = [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={pids}", f"--cpus={site.share.cpu}"]
         place = [f"--network={site.network}", f"--volume={volume}:/home/coder", f"--name={name}"]
         began = time.perf_counter()
-        await _docker("run", "--detach", *walls, *limits, *place, site.workspace_image, "sh", "-c", REACHABLE)
+        await _docker("run", "--detach", *isolation, *limits, *place, site.workspace_image, "sh", "-c", REACHABLE)
         address = await _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
         await _until_it_answers(address)
         seconds = time.perf_counter() - began
@@ -164,7 +164,7 @@ async def _docker(*words: str, check: bool = True) -> str:
 
 
 async def _until_it_answers(address: str) -> None:
-    async with httpx.AsyncClient(trust_env=False, timeout=5) as client, asyncio.timeout(PATIENCE_SECONDS):
+    async with httpx.AsyncClient(trust_env=False, timeout=5) as client, asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
                 await client.get(f"http://{address}:8080/healthz")

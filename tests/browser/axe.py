@@ -44,7 +44,7 @@ def _fetch(cache: Path) -> None:
 
 
 async def findings(page: Page, source: str) -> list[str]:
-    """What axe calls serious or critical, each with where it is."""
+    """The violations that axe calls serious or critical, each with where it is."""
     await page.evaluate(source)
     told: dict[str, Any] = json.loads(
         await page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((told) => JSON.stringify(told))")

@@ -59,7 +59,7 @@ BY_PHASE = {
 
 @dataclass
 class DashboardHarness:
-    """`now` is when the play begins: what is shown is said relative to it."""
+    """The dashboard in a browser. `now` is when the test begins: what is shown is said relative to it."""
 
     backends: Backends
     app: FastAPI
@@ -131,7 +131,8 @@ class DashboardHarness:
         return self.backends.database.state.put(now, replace(now, **fields), "controller", "test")
 
     def told(self, row: Workspace, *story: tuple[float, str, LedgerKind, object, object, str, str]) -> None:
-        """(minutes ago, actor, kind, before, after, reason, message), oldest first; replaces what is there."""
+        """Replace the workspace's ledger by these entries, oldest first: minutes ago, actor, kind, before, after,
+        reason, message."""
         ledger = self.backends.database.state.ledger
         ledger[:] = [entry for entry in ledger if entry.workspace_id != row.id]
         for minutes, actor, kind, before, after, reason, message in story:

@@ -1,7 +1,7 @@
-"""A whole CodeHub for one test, and people who look at it through real browsers.
+"""A whole CodeHub for one test, and users who look at it through real browsers.
 
-Nobody looks in vain: whatever a page complains about (errors, refused scripts, broken promises) is kept, and the test
-fails for it at the end.
+Whatever a page complains about (errors, refused scripts, broken promises) is kept, and the test fails for it at the
+end.
 """
 
 import shutil
@@ -64,7 +64,8 @@ class DashboardUser:
     expected: list[str] = field(default_factory=list)
 
     async def goes(self, path: str) -> Self:
-        """Chromium drops what it is fetching whenever an interface of the machine comes or goes, as containers' do."""
+        """Whether a complaint is Chromium's own: it drops what it is fetching whenever an interface of the machine
+        comes or goes, as containers' do."""
         for tries_left in (2, 1, 0):
             await self.page.goto(self.url + path)
             try:
@@ -78,7 +79,7 @@ class DashboardUser:
         return self
 
     async def create(self, name: str, **fields: Any) -> dict[str, Any]:
-        """By the API, as another program of the same person would."""
+        """Change something by the API, as another program of the same user would."""
         made = await self.http.post("/api/v1/workspaces", json={"name": name, **fields})
         assert made.status_code == 201, made.text
         body: dict[str, Any] = made.json()
@@ -88,7 +89,7 @@ class DashboardUser:
         return self.page.locator("article.card").filter(has=self.page.get_by_role("link", name=name, exact=True))
 
     async def sees(self, name: str, state: str) -> None:
-        """The card says so."""
+        """Wait until the card says so."""
         await self.card(name).locator(".pill").filter(has_text=state).wait_for(timeout=TIMEOUT_MS)
 
     def complains(self, message: ConsoleMessage) -> None:
@@ -97,7 +98,7 @@ class DashboardUser:
             self.expect_complaints()
 
     def expect_complaints(self, *parts: str) -> None:
-        """A refused request is written to the console by the browser itself, before or after this."""
+        """Expect a refused request, which the browser itself writes to the console, before or after this."""
         self.expected.extend(parts)
         self.complaints[:] = [line for line in self.complaints if not any(part in line for part in self.expected)]
 
@@ -107,7 +108,7 @@ class DashboardUser:
 
 
 async def signed_in_browser(browser: Browser, url: str, name: str, user_id: UUID, **context: Any) -> DashboardUser:
-    """A window of its own, with the cookie that signing in gives."""
+    """A browser window of its own, with the cookie that signing in gives."""
     http = httpx.AsyncClient(base_url=url, headers={"origin": url}, timeout=30)
     signed_in = await http.post("/api/v1/session", json={"username": name, "password": PASSWORD})
     assert signed_in.status_code == 201, signed_in.text
@@ -138,7 +139,7 @@ class Deployment:
     users: list[DashboardUser] = field(default_factory=list)
 
     async def user(self, name: str, role: Role = Role.USER, **context: Any) -> DashboardUser:
-        """Joins if nobody has that name; comes in by another window if somebody has."""
+        """A user's window: a new user if nobody has that name, else another window of the same user."""
         known = next((one for one in self.users if one.name == name), None)
         user_id = known.user_id if known else await self._join(name, role)
         user = await signed_in_browser(self.browser, self.url, name, user_id, **context)
@@ -160,7 +161,7 @@ class Deployment:
 
 @asynccontextmanager
 async def running_deployment(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Deployment]:
-    """API and coordinator run; the database is migrated."""
+    """A deployment whose API and coordinator run on a migrated database."""
     async with real_api(database_url, redis_url, **settings) as site, chromium() as browser:
         deployment = Deployment(site, browser)
         await site.start_coordinator()

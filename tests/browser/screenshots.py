@@ -43,16 +43,25 @@ async def fill(harness: DashboardHarness) -> ShownWorkspaces:
     for name in ("ann", "bob", "chris"):
         await harness.person(name)
     await harness.person("admin", Role.ADMIN)
+    running = _running(harness)
+    _asleep(harness)
+    broken = _broken(harness)
+    archived, point = _archived(harness)
+    _busy_day(harness)
+    for number, owner in enumerate(("bob", "bob", "chris")):
+        harness.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
+    for days, size in ((0.6, 1_420_000_000), (2.2, 318_000_000)):
+        key, at = archive_key("", archived, uuid4()), harness.ago(days=days)
+        harness.backends.archives.state.unfinished[key] = StoredObject(key, size, at)
+    return ShownWorkspaces(running, broken, archived, point)
+
+
+def _running(harness: DashboardHarness) -> UUID:
     running = harness.put(
-        "ann",
-        "web-shop",
-        Phase.RUNNING,
-        description="The shop’s front end",
-        created_at=harness.ago(hours=3),
-        last_access_at=harness.ago(minutes=2),
-        phase_changed_at=harness.ago(hours=2),
+        "ann", "web-shop", Phase.RUNNING, description="The shop’s front end", created_at=harness.ago(hours=3),
+        last_access_at=harness.ago(minutes=2), phase_changed_at=harness.ago(hours=2),
         git_url="https://git.example.com/team/web-shop.git",
-    )
+    )  # fmt: skip
     harness.told(
         running,
         (9_000, "ann", LedgerKind.CREATED, None, Desired.RUNNING, "", "web-shop"),
@@ -68,26 +77,25 @@ async def fill(harness: DashboardHarness) -> ShownWorkspaces:
         (120.9, "controller", LedgerKind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
         (120.9, "controller", LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
     )
+    return running.id
+
+
+def _asleep(harness: DashboardHarness) -> None:
+    """Add one workspace that is being archived, and one at rest."""
     harness.put(
-        "ann",
-        "data-pipeline",
-        Phase.STANDBY,
-        description="Nightly import",
-        created_at=harness.ago(days=1),
-        last_access_at=harness.ago(hours=5),
-        phase_changed_at=harness.ago(minutes=4),
+        "ann", "data-pipeline", Phase.STANDBY, description="Nightly import", created_at=harness.ago(days=1),
+        last_access_at=harness.ago(hours=5), phase_changed_at=harness.ago(minutes=4),
         **archiving(1_214_000_000, 3_402_000_000, 21_380),
-    )
+    )  # fmt: skip
     harness.put(
-        "ann",
-        "docs",
-        Phase.STANDBY,
-        description="The handbook",
-        created_at=harness.ago(days=2),
-        last_access_at=harness.ago(minutes=40),
-        phase_changed_at=harness.ago(minutes=9),
-    )
-    broken = _broken(harness)
+        "ann", "docs", Phase.STANDBY, description="The handbook", created_at=harness.ago(days=2),
+        last_access_at=harness.ago(minutes=40), phase_changed_at=harness.ago(minutes=9),
+    )  # fmt: skip
+
+
+def _archived(harness: DashboardHarness) -> tuple[UUID, UUID]:
+    """Add an archived workspace with restore points and one that is being restored; returns the first and its newest
+    restore point."""
     archived = harness.put(
         "ann", "thesis", Phase.ARCHIVED, description="2025", created_at=harness.ago(days=40),
         last_access_at=harness.ago(days=12), phase_changed_at=harness.ago(days=12),
@@ -95,28 +103,16 @@ async def fill(harness: DashboardHarness) -> ShownWorkspaces:
     point = harness.point(archived, 12, 812_000_000, 18_211, present=True)
     harness.point(archived, 19, 798_000_000, 17_902)
     harness.point(archived, 33, 640_100_000, 15_020)
+    progress = archiving(412_000_000, 655_000_000, 4_120)["op_progress"]
     harness.put(
-        "ann",
-        "playground",
-        Phase.ARCHIVED,
-        created_at=harness.ago(days=41),
-        last_access_at=harness.ago(hours=1),
-        desired_state=Desired.RUNNING,
-        operation=Operation.RESTORING,
-        op_id=uuid4(),
-        op_progress=archiving(412_000_000, 655_000_000, 4_120)["op_progress"],
-    )
-    _busy_day(harness)
-    for number, owner in enumerate(("bob", "bob", "chris")):
-        harness.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
-    for days, size in ((0.6, 1_420_000_000), (2.2, 318_000_000)):
-        key, at = archive_key("", archived.id, uuid4()), harness.ago(days=days)
-        harness.backends.archives.state.unfinished[key] = StoredObject(key, size, at)
-    return ShownWorkspaces(running.id, broken, archived.id, point)
+        "ann", "playground", Phase.ARCHIVED, created_at=harness.ago(days=41), last_access_at=harness.ago(hours=1),
+        desired_state=Desired.RUNNING, operation=Operation.RESTORING, op_id=uuid4(), op_progress=progress,
+    )  # fmt: skip
+    return archived.id, point
 
 
 def _busy_day(harness: DashboardHarness) -> None:
-    """Office hours, as a ledger remembers them."""
+    """Add office hours, as a ledger remembers them."""
     random = Random(7)
     ledger = harness.backends.database.state.ledger
     for _ in range(46):
@@ -213,7 +209,7 @@ LOOKS = (
 
 
 async def shown(user: DashboardUser, screen: Screen, workspaces: ShownWorkspaces) -> Page:
-    """The page, come to rest."""
+    """Open a page and wait until it has come to rest."""
     await user.goes(screen.path(workspaces))
     if screen.before:
         await screen.before(user.page)

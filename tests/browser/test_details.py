@@ -88,7 +88,7 @@ async def test_the_present_restore_point_is_where_one_is(harness: DashboardHarne
 
 
 async def test_the_overview_offers_what_can_be_done(harness: DashboardHarness) -> None:
-    """To let go of what is kept, and to follow or copy the address."""
+    """The keys that let go of what is kept, and follow or copy the address."""
     ann = await harness.user("ann", permissions=["clipboard-read", "clipboard-write"])
     row = harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=1))
     await ann.goes(f"/workspaces/{row.id}")

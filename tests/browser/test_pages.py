@@ -20,14 +20,14 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def english() -> list[str]:
-    """Sentences and names of several words, without holes: none of them is Korean."""
+    """The translated sentences and names of several words, without placeholders: none of them is Korean."""
     words = (SOURCE / "dashboard" / "static" / "translations" / "en.js").read_text()
     told = [*re.findall(r'": "([^"]+)",$', words, re.MULTILINE), *re.findall(r'": "([^"]+)"', json.dumps(states()))]
     return [text for text in told if " " in text and "{" not in text]
 
 
 async def test_a_hostile_name_is_text_everywhere(harness: DashboardHarness) -> None:
-    """And what is read there in Korean is Korean."""
+    """What is read in Korean is Korean."""
     sentences = english()
     assert len(sentences) > 150
     workspaces = await fill(harness)

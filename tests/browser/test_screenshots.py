@@ -15,7 +15,7 @@ TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clie
 
 
 EVERY_TIME = {"desktop-light", "phone-dark"}
-"""Both sizes and both colours; the other two pairs are for the long run."""
+"""The looks that are always checked: both sizes and both colours; the other two pairs are for the long run."""
 PAIRS = [
     pytest.param(look, options, id=look, marks=() if look in EVERY_TIME else pytest.mark.long)
     for look, options in LOOKS

@@ -209,13 +209,13 @@ async def test_a_day_holds_what_its_history_is_made_from(database: Database, vie
     await stored(database, owner_id="ann")
     day = await views.history_data()
     assert day.running == 1
-    assert [(found.kind, found.before, found.after) for found in day.happenings] == [
+    assert [(found.kind, found.before, found.after) for found in day.entries] == [
         (LedgerKind.OPERATION_BEGAN, "NONE", "STARTING"),
         (LedgerKind.PHASE, "PENDING", "RUNNING"),
     ]
-    assert [found.workspace_id for found in day.happenings] == [row.id, row.id]
+    assert [found.workspace_id for found in day.entries] == [row.id, row.id]
     assert day.archived == []
-    assert all(day.now - found.at < timedelta(minutes=5) for found in day.happenings)
+    assert all(day.now - found.at < timedelta(minutes=5) for found in day.entries)
 
 
 async def test_a_workspace_is_read_with_the_image_that_its_template_names_now(

@@ -1,1 +1,3 @@
-"""The coordinator's rooms, each with memory twins, and the whole of it killed at every call it makes."""
+"""Tests of the coordinator: each component on memory backends, and the whole of it interrupted at every call it
+makes.
+"""

@@ -1,4 +1,4 @@
-"""How much was cut is said at the end, whatever the output options and the number of workers."""
+"""Says at the end how many calls were interrupted, whatever the output options and the number of workers."""
 
 import logging
 from collections import Counter
@@ -14,7 +14,7 @@ Tally = Callable[[str, int], None]
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of runs log every failed call; what matters is asserted."""
+    """Silences the log: thousands of runs log every failed call, and what matters is asserted."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield

@@ -14,19 +14,14 @@ from uuid import UUID
 from codehub.adapters.memory import (
     Fault,
     FaultyNetwork,
-    MemoryActivity,
-    MemoryArchives,
-    MemoryBus,
     MemoryDatabase,
-    MemoryJobs,
     MemoryNotifier,
-    MemoryRuntime,
 )
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.backends import Backends
-from codehub.coordinator.context import Dependencies, Tuning
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.process import TermRunner
 from codehub.coordinator.queue import WorkQueue
@@ -40,7 +35,7 @@ from codehub.ports.stores import Actor, Term
 from codehub.telemetry import Metrics
 from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
-from tests.simulation.harness import BackendStates, SeededIds, observed
+from tests.simulation.harness import BackendStates, observed
 from tests.simulation.virtual_time import VirtualClock, run
 
 P = ParamSpec("P")
@@ -64,7 +59,8 @@ def now() -> datetime:
 
 
 class ScriptedNetwork(FaultyNetwork):
-    """`faults` holds by a call's name or its backend's; `meanwhile` happens once, just before that call."""
+    """A network whose `faults` hold by a call's name or its backend's; what is in `meanwhile` happens once, just before
+    that call."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock, lambda name: self.faults.get(name) or self.faults.get(name.split(".", 1)[0]), 1000.0)
@@ -81,7 +77,7 @@ class ScriptedNetwork(FaultyNetwork):
 
 
 def began(key: str) -> LedgerEntry:
-    """The ledger's word that the making of an archive began, long ago."""
+    """The ledger entry that says that the making of an archive began, long ago."""
     name = naming.stored_name("", key)
     assert name is not None
     return LedgerEntry(
@@ -97,20 +93,20 @@ class CoordinatorHarness:
     reconciler: Reconciler
     backends: Backends
 
-    def __init__(self, tuning: Tuning | None = None) -> None:
+    def __init__(self, tuning: Tuning | None = None, states: BackendStates | None = None) -> None:
         self.tuning = tuning or Tuning()
         self.clock = VirtualClock()
         self.network = ScriptedNetwork(self.clock)
-        self.states = BackendStates.fresh()
+        self.states = states or BackendStates.fresh()
         self.states.database.now = self.states.archives.now = now
         self.notifier = MemoryNotifier()
         self.metrics = Metrics()
-        self.dependencies = self._dependencies()
-        self.wishes = WorkspaceCommands(MemoryDatabase(self.states.database).specs(), self.tuning.limits)
+        self.dependencies = self.states.dependencies(self.network, self.clock, 1, self.notifier, self.metrics)
+        self.commands = WorkspaceCommands(MemoryDatabase(self.states.database).specs(), self.tuning.limits)
 
     @classmethod
     async def open(cls, tuning: Tuning | None = None) -> "CoordinatorHarness":
-        """In office, its backends recognised, and nothing called yet."""
+        """A harness that leads, whose backends' identities are checked, and which has called nothing yet."""
         harness = cls(tuning)
         await harness.become_leader()
         await harness.backends.check_all_identities()
@@ -125,30 +121,6 @@ class CoordinatorHarness:
         self.backends = self.term_runner.backends
         self.network.calls.clear()
 
-    def _dependencies(self) -> Dependencies:
-        states, network = self.states, self.network
-        database, runtime = MemoryDatabase(states.database, network), MemoryRuntime(states.runtime, network)
-        archives = MemoryArchives(states.archives, network)
-        return Dependencies(
-            leadership=database.leadership(self.clock),
-            statuses=database.statuses,
-            specs=database.specs(),
-            collector=database.collector(),
-            marks=database.marks,
-            backend_identities=database.backend_identities(),
-            install="this",
-            feed=database.changes(),
-            bus=MemoryBus(states.signals, network),
-            activity=MemoryActivity(states.signals, network),
-            runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, states.jobs, network),
-            archives=archives,
-            notifier=self.notifier,
-            clock=self.clock,
-            ids=SeededIds(1),
-            metrics=self.metrics,
-        )
-
     # ── the backends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def place(
@@ -159,7 +131,8 @@ class CoordinatorHarness:
         container: bool = False,
         archives: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Workspace:
-        """The row, and around it what it should find; its conditions are those of that sight, long ago."""
+        """Put the row into the database and around it what it should find. Its conditions are those of an observation
+        long ago."""
         if volume is not None:
             self.states.runtime.volumes[row.home_store_key or VOLUME] = Volume(row.id, volume)
         if container:
@@ -170,7 +143,7 @@ class CoordinatorHarness:
         return self.states.database.put(None, replace(seen, phase=row.phase), "test", "placed")
 
     def keep(self, workspace_id: UUID, key: str, content: tuple[int, ...], age: float = 0.0) -> None:
-        """A proven archive and its restore point; the newest has the smallest age."""
+        """Store a proven archive and its restore point; the newest has the smallest age."""
         self.states.archives.objects[key] = StoredArchive(content, now(), committed=True)
         at = LONG_AGO - timedelta(seconds=age)
         point = RestorePoint(workspace_id, UUID(key.split("/")[-2]), key, len(content), len(content), "sha", at, at)
@@ -186,11 +159,11 @@ class CoordinatorHarness:
         return self.states.database.rows[WORKSPACE_ID]
 
     def change(self, **fields: Any) -> Callable[[], object]:
-        """Somebody else's write, to happen later."""
+        """A write by somebody else, to happen when it is called."""
         return lambda: self.states.database.put(self.row, replace(self.row, **fields), "somebody", "meanwhile")
 
     def reasons(self) -> list[str]:
-        """Why each ledger entry since the placing was written."""
+        """The reason of each ledger entry since the row was placed."""
         return [entry.reason for entry in self.states.database.ledger if entry.reason != "placed"]
 
     # ── the components ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,14 +179,14 @@ class CoordinatorHarness:
         for _ in range(rounds):
             after = await self.reconcile()
             row = self.row
-            if after is None and row.operation == "NONE" and not row.wish_pending:
+            if after is None and row.operation == "NONE" and not row.request_pending:
                 assert self.network.meanwhile == {}, "something was to happen, and did not"
                 return
             await asyncio.sleep(1.0 if after is None else after)
         raise AssertionError(f"no rest: {self.row.phase}/{self.row.desired_state} {self.row.operation}")
 
     def effects(self) -> list[str]:
-        """The calls so far that touch the dependencies."""
+        """The calls so far that have an effect on a backend."""
         return [name for name in self.network.calls if name.split(".", 1)[1] in EFFECTS]
 
 

@@ -1,4 +1,6 @@
-"""A coordinator's connections, interruption at one chosen call: the machine dies there, or that one call goes wrong."""
+"""A coordinator's network that is interrupted at one chosen call: the machine dies there, or that one call goes
+wrong.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -16,10 +18,12 @@ from tests.simulation.virtual_time import VirtualClock
 T = TypeVar("T")
 
 LATENCY = 0.1
-"""Every call takes this long, so that the other tasks of the coordinator are at work meanwhile."""
+"""How long every call takes, so that the other tasks of the coordinator are at work meanwhile."""
 
 SILENCE = 8.0
-"""When the adapters of the database and of Redis give a hung call up. Other backends are given up by the caller."""
+"""After how long the adapters of the database and of Redis give up a hung call. Calls to other backends are given up by
+the caller.
+"""
 
 
 class Interruption(StrEnum):
@@ -40,8 +44,8 @@ FAULT_KINDS = {
 
 
 class InterruptedNetwork(MachineNetwork):
-    """Counts calls while `recording`; the one of number `at` is interrupted. Once dead, every call raises Killed, so
-    that not even a `finally` can act."""
+    """A network that counts calls while `recording`; the one of number `at` is interrupted. Once dead, every call
+    raises Killed, so that not even a `finally` can act."""
 
     def __init__(
         self, holder: str, oracle: Oracle, clock: VirtualClock, interruption: Interruption | None, at: int
@@ -78,14 +82,15 @@ class InterruptedNetwork(MachineNetwork):
         return Fault(kind) if kind else None
 
     def _watched(self, name: str, effect: Callable[[], T], about: UUID | None) -> Callable[[], T]:
-        """Built just before the fault is chosen, so `_meets` is still this call's."""
+        """The effect as it is watched and interrupted. It is built just before the fault is chosen, so `_meets` is
+        still this call's."""
         watched, met = super()._watched(name, effect, about), self._meets
 
-        def interruption() -> T:
+        def interrupted() -> T:
             if met is Interruption.HANGS_BEFORE:
                 raise Unreachable(f"{name}: no answer in {SILENCE:.0f} s")
             answer = watched()
             self.dead = self.dead or met is Interruption.KILLED_AFTER
             return answer
 
-        return interruption
+        return interrupted

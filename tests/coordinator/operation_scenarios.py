@@ -53,13 +53,13 @@ TUNING = Tuning(
     policy=Policy(),
     idle=IdlePolicy(standby_ttl=0, archive_ttl=0),
 )
-"""Timers so short that each of them strikes while the operation runs; the TTLs themselves are off."""
+"""Intervals so short that each timer fires while the operation runs; the TTLs themselves are off."""
 
 CALM = replace(TUNING, ttl_interval=60)
 
 
 class Ask(StrEnum):
-    """What begins the scenario, beside a wish for a phase."""
+    """What else begins the scenario, beside a desired state."""
 
     NOTHING_ELSE = "nothing else"
     UNDELETE = "undelete"
@@ -69,7 +69,8 @@ class Ask(StrEnum):
 
 @dataclass(frozen=True)
 class OperationScenario:
-    """`through`: the wishes that prepare it, with bytes written whenever it runs; `mishap`: what happens to it then."""
+    """`through`: the desired states that prepare it, with bytes written whenever it runs; `mishap`: what happens to it
+    then."""
 
     name: str
     operations: tuple[Operation, ...]
@@ -113,7 +114,7 @@ OPERATION_SCENARIOS = (
 
 @dataclass(frozen=True)
 class SavedState:
-    """A world at rest, as plain data."""
+    """The state of all backends at rest, as plain data."""
 
     at: float
     epoch: int
@@ -134,7 +135,7 @@ class SavedState:
         return cls(now, database.leadership.epoch, *deepcopy(kept), *deepcopy((states.archives.objects, oracle.homes)))
 
     def build(self) -> BackendStates:
-        """Rows, entries and restore points are frozen; the rest is copied."""
+        """The backends in this state. Rows, entries and restore points are frozen; the rest is copied."""
         states = _fresh()
         states.database.rows = dict(self.rows)
         states.database.ledger = list(self.ledger)
@@ -171,7 +172,7 @@ async def _set(scenario: OperationScenario) -> SavedState:
     assert await simulation.reaches(NEIGHBOUR, "RUNNING")
     oracle.person_works(NEIGHBOUR, 99)
     for number, desired in enumerate(scenario.through):
-        await (simulation.wishes().want(MINE, desired, PERSON) if number else simulation.create(desired))
+        await (simulation.commands.want(MINE, desired, PERSON) if number else simulation.create(desired))
         assert await simulation.reaches(MINE, desired.value)
         for value in BYTES:
             oracle.person_works(MINE, value)
@@ -187,7 +188,7 @@ async def _inject(simulation: SimulationHarness, oracle: Oracle, mishap: str) ->
     runtime = simulation.states.runtime
     if mishap == BAD_IMAGE:
         runtime.bad_images.add("image")
-        await simulation.wishes().want(MINE, RUN, PERSON)
+        await simulation.commands.want(MINE, RUN, PERSON)
     else:
         del runtime.volumes[runtime.containers[MINE].volume]
         oracle.home(MINE).hand_removed = True
@@ -209,7 +210,7 @@ class ScenarioRun:
         self._at = at
 
     async def play(self) -> tuple[str, ...]:
-        """The calls that were made; every promise was kept, or this raises."""
+        """Run the scenario; returns the calls that were made. Raises if a promise was not kept."""
         await self._prepare()
         await self._wish()
         self._network = InterruptedNetwork("a", self._oracle, VirtualClock(), self._interruption, self._at)
@@ -236,19 +237,19 @@ class ScenarioRun:
         await MemoryActivity(self._simulation.states.signals).record(busy)
 
     async def _wish(self) -> None:
-        wishes, scenario = self._simulation.wishes(), self._scenario
+        commands, scenario = self._simulation.commands, self._scenario
         if not scenario.through:
             await self._simulation.create(scenario.wish)
         elif scenario.ask is not Ask.UNDELETE:
-            await wishes.want(MINE, scenario.wish, PERSON, discard_home=scenario.wish is NOTHING)
+            await commands.want(MINE, scenario.wish, PERSON, discard_home=scenario.wish is NOTHING)
         first = next(iter(self._archives), "")
         match scenario.ask:
             case Ask.UNDELETE:
-                await wishes.undelete(MINE, PERSON)
+                await commands.undelete(MINE, PERSON)
             case Ask.RESTORE_FIRST:
-                await wishes.restore(MINE, first, PERSON)
+                await commands.restore(MINE, first, PERSON)
             case Ask.RECOVER_FIRST:
-                await wishes.recover(MINE, RecoverAction.USE_ARCHIVE, PERSON, first)
+                await commands.recover(MINE, RecoverAction.USE_ARCHIVE, PERSON, first)
         if scenario.ask in (Ask.RESTORE_FIRST, Ask.RECOVER_FIRST):
             self._expected = self._archives[first]
             self._oracle.home(MINE).choices.add(self._expected)
@@ -258,7 +259,7 @@ class ScenarioRun:
             self._network.recording = False
 
     async def _until_interrupted(self) -> None:
-        """Polled alike in the clean run, so that both are the same up to the interruption."""
+        """Wait for the interruption. The clean run polls alike, so that both are the same up to there."""
         await self._simulation.until(
             lambda: self._network.was_interrupted or self._reached(self._scenario.ends), CONVERGED_WITHIN, 0.25
         )
@@ -270,7 +271,7 @@ class ScenarioRun:
             self._simulation.start("b", MachineNetwork("b", 0, FaultState(0.0), self._oracle, VirtualClock()))
 
     async def _bury(self) -> None:
-        """As PostgreSQL has it, the lock of a dead coordinator is free at once."""
+        """Remove a dead coordinator. As in PostgreSQL, its lock is free at once."""
         assert self._network.dead
         await self._simulation.kill("a")
         self._oracle.forget("a")
@@ -280,10 +281,11 @@ class ScenarioRun:
 
     def _reached(self, phase: Phase) -> bool:
         row = self._simulation.row(MINE)
-        return row.phase is phase and row.operation is Operation.NONE and not row.wish_pending
+        return row.phase is phase and row.operation is Operation.NONE and not row.request_pending
 
     async def _converges(self, phase: Phase) -> None:
-        """To the phase, and, since what was unknown then is seen by a later pass, to the whole truth."""
+        """Wait until the phase is reached and, since what was unknown then is seen by a later pass, until the row is
+        true."""
         reached = await self._simulation.until(lambda: self._reached(phase), CONVERGED_WITHIN)
         row = self._simulation.row(MINE)
         assert reached, f"{phase} is not reached: {row.phase}/{row.desired_state} {row.operation} {row.error_info}"
@@ -325,7 +327,7 @@ class ScenarioRun:
         return [f"{name}: {said}, in truth {true}" for name, said, true in changes if said != true]
 
     def _ledger_explains(self, row: Workspace) -> None:
-        """Folded from the beginning, its entries give the row; and the operation began once."""
+        """Check that the entries, folded from the beginning, give the row, and that the operation began once."""
         entries = [entry for entry in self._simulation.states.database.ledger if entry.workspace_id == MINE]
         told = {"phase": "PENDING", "operation": "NONE", "wish": None, "archive": None}
         for entry in entries:
@@ -352,7 +354,7 @@ class ScenarioRun:
 
     async def _back_to_work(self) -> None:
         await self._undo()
-        await self._simulation.wishes().want(MINE, RUN, PERSON)
+        await self._simulation.commands.want(MINE, RUN, PERSON)
         await self._converges(Phase.RUNNING)
         self._oracle.person_works(MINE, 77)
         assert self._oracle.first is None, self._oracle.first
@@ -360,11 +362,11 @@ class ScenarioRun:
         assert self._simulation.states.runtime.volumes[container.volume].content == (*self._expected, 77)
 
     async def _undo(self) -> None:
-        """A discarded or deleted home can be had back."""
-        wishes, scenario = self._simulation.wishes(), self._scenario
+        """Bring a discarded or deleted home back."""
+        commands, scenario = self._simulation.commands, self._scenario
         if scenario.wish is NOTHING:
             (key,) = self._archives
-            await wishes.restore(MINE, key, PERSON)
+            await commands.restore(MINE, key, PERSON)
         if scenario.wish is DELETED:
-            await wishes.undelete(MINE, PERSON)
+            await commands.undelete(MINE, PERSON)
             await self._converges(Phase.STANDBY if scenario.keeps_volume else Phase.ARCHIVED)

@@ -1,4 +1,4 @@
-"""A definite answer from another world is none: nothing is lost or deleted, and all goes on in the right one."""
+"""A definite answer from another backend is none: nothing is lost or deleted, and all goes on with the right one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, Phase
 from codehub.telemetry import Metrics
 from tests.contracts.databases import RealClock
+from tests.coordinator.collection import collector
 from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, ScriptedNetwork, in_virtual_time
-from tests.coordinator.test_gc_runner import collector
 from tests.rows import KEY, OTHER_KEY, VOLUME, WORKSPACE_ID, archived, with_home
 from tests.simulation.harness import BackendStates, SimulationHarness
 from tests.simulation.virtual_time import VirtualClock
 
 WAIT = 6.0
-"""Until one that was refused is asked again."""
+"""How long until a backend that was refused is asked again."""
 
 
 @contextmanager
 def unmounted(harness: CoordinatorHarness) -> Iterator[None]:
-    """The archives' directory is there, empty and without its mark."""
+    """While this lasts, the archives' directory is there, empty and without its mark."""
     state = harness.states.archives
     kept, owner = dict(state.objects), state.owner
     state.objects.clear()
@@ -43,7 +43,7 @@ def unmounted(harness: CoordinatorHarness) -> Iterator[None]:
 
 @contextmanager
 def elsewhere(harness: CoordinatorHarness) -> Iterator[None]:
-    """Another engine, or an empty data directory: nothing is there, definitely."""
+    """While this lasts, the runtime is another engine, or an empty data directory: nothing is there, definitely."""
     state = harness.states.runtime
     volumes, containers, identity = dict(state.volumes), dict(state.containers), state.identity
     state.volumes.clear()
@@ -57,7 +57,7 @@ def elsewhere(harness: CoordinatorHarness) -> Iterator[None]:
 
 
 async def passes(harness: CoordinatorHarness, seconds: int = 30) -> None:
-    """As the coordinator would, for a while."""
+    """Run passes as the coordinator would, for a while."""
     for _ in range(seconds):
         await harness.observer.full_pass()
         await harness.observer.active_pass([WORKSPACE_ID])
@@ -66,7 +66,7 @@ async def passes(harness: CoordinatorHarness, seconds: int = 30) -> None:
 
 
 def seen(harness: CoordinatorHarness) -> tuple[bool | None, bool | None]:
-    """Is the volume there, and the archive?"""
+    """Whether the volume was seen, and the archive."""
     conditions = harness.row.conditions
     return conditions.volume_ready.status, conditions.archive_ready.status
 
@@ -189,7 +189,7 @@ async def test_another_runtime_loses_no_home(row: str) -> None:
 
 @in_virtual_time
 async def test_a_look_at_one_home_alone_is_not_believed_either() -> None:
-    """Between two passes over all, when a hint or a wish has it looked at."""
+    """Between two passes over all, a hint or a command has one workspace looked at."""
     harness = await CoordinatorHarness.open()
     harness.place(with_home(desired_state=Desired.STANDBY), volume=(1, 2))
     with elsewhere(harness):
@@ -202,7 +202,7 @@ async def test_a_wish_waits_until_the_right_runtime_is_back() -> None:
     harness = await CoordinatorHarness.open()
     harness.place(archived(desired_state=Desired.ARCHIVED), archives={KEY: (1,)})
     with elsewhere(harness):
-        await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+        await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
         await passes(harness, 60)
         assert harness.states.runtime.volumes == {}
     await harness.converge()
@@ -210,8 +210,8 @@ async def test_a_wish_waits_until_the_right_runtime_is_back() -> None:
 
 
 @in_virtual_time
-async def test_a_world_that_changes_after_a_silence_is_looked_at_first() -> None:
-    """An engine that comes back with nothing in it: not one call is made there before that is seen."""
+async def test_a_backend_that_changes_during_a_silence_is_identified_first() -> None:
+    """An engine comes back with nothing in it: not one call is made there before that is seen."""
     harness = await CoordinatorHarness.open()
     harness.network.faults["runtime.remove_container"] = FAILS
     with pytest.raises(Unreachable):
@@ -225,7 +225,7 @@ async def test_a_world_that_changes_after_a_silence_is_looked_at_first() -> None
 
 
 @in_virtual_time
-async def test_nothing_is_collected_in_another_world() -> None:
+async def test_nothing_is_collected_in_another_backend() -> None:
     harness = await CoordinatorHarness.open()
     with elsewhere(harness), pytest.raises(WrongBackend, match="the runtime is not the one that holds"):
         await collector(harness).run()
@@ -284,7 +284,7 @@ def leads(it: SimulationHarness, name: str) -> bool:
 
 
 @in_virtual_time
-async def test_a_coordinator_in_another_world_does_not_lead() -> None:
+async def test_a_coordinator_with_another_runtime_does_not_lead() -> None:
     it = SimulationHarness(BackendStates.fresh(), Tuning(workers=2))
     start(it, "right")
     row = await it.create(Desired.RUNNING)

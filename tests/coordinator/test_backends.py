@@ -1,4 +1,4 @@
-"""Calls to the outside: none under a stale term, none without end, and none that is believed to have had no effect."""
+"""Calls to backends: none under a stale term, none without end, and none that is believed to have had no effect."""
 
 import asyncio
 import contextlib

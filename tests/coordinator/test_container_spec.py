@@ -114,7 +114,7 @@ async def test_a_wrong_image_that_was_corrected_is_not_asked_for_again() -> None
     await harness.converge()
     assert (harness.row.phase, harness.row.error_reason) == (Phase.ERROR, ErrorReason.IMAGE_PULL_FAILED)
     await templates.put(Template("default", image_ref="right"), ROOT)
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
     await harness.converge()
     assert (harness.row.phase, image(harness)) == (Phase.RUNNING, "right")
 

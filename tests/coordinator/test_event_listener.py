@@ -17,13 +17,13 @@ ID = str(WORKSPACE_ID)
 
 
 class Listening:
-    """A listener at work, and everything that came of it."""
+    """A running listener, and everything that came of it."""
 
     def __init__(self, harness: CoordinatorHarness) -> None:
         self.woken: list[UUID] = []
         self.resyncs = 0
         self.heard: list[tuple[str, Mapping[str, Any]]] = []
-        self._shop = harness
+        self._harness = harness
         self.tasks = [asyncio.create_task(self._hear(name)) for name in ("sse:ann", "sse:resync", "wake:wc")]
         dependencies = harness.dependencies
         self.listener = EventListener(
@@ -34,7 +34,7 @@ class Listening:
         self.resyncs += 1
 
     async def _hear(self, name: str) -> None:
-        async for message in self._shop.dependencies.bus.subscribe(f"codehub:{name}"):
+        async for message in self._harness.dependencies.bus.subscribe(f"codehub:{name}"):
             self.heard.append((name, message))
 
     async def start(self) -> "asyncio.Task[None]":
@@ -44,7 +44,7 @@ class Listening:
         return task
 
     def tell(self, *changes: Change | None) -> None:
-        for listener in self._shop.states.database.listeners:
+        for listener in self._harness.states.database.listeners:
             for change in changes:
                 listener.put_nowait(change)
 

@@ -71,7 +71,7 @@ async def test_a_finished_archive_that_yielded_is_one_more_restore_point() -> No
     (point,) = harness.states.database.points[WORKSPACE_ID]
     assert harness.states.archives.objects[point.key].content == HOME
     harness.states.runtime.write(WORKSPACE_ID, 4)
-    await harness.wishes.want(WORKSPACE_ID, Desired.ARCHIVED, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.ARCHIVED, PERSON)
     await harness.converge()
     assert harness.row.archive_key != point.key
     assert harness.states.archives.objects[harness.row.archive_key or ""].content == (1, 2, 3, 4)
@@ -80,7 +80,7 @@ async def test_a_finished_archive_that_yielded_is_one_more_restore_point() -> No
 @pytest.mark.parametrize("call", ["archives.look", "runtime.delete_volume"])
 @in_virtual_time
 async def test_a_wake_after_the_safe_point_comes_from_the_archive(call: str) -> None:
-    """Nobody yields any more: the delete is finished, and the home restored."""
+    """Past the safe point nothing is given back: the delete is finished, and the home restored."""
     harness = await CoordinatorHarness.open()
     harness.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
 
@@ -155,7 +155,7 @@ async def test_a_job_of_another_operation_is_ended_before_anything_uses_the_volu
 
 @in_virtual_time
 async def test_a_running_job_is_found_again_and_watched() -> None:
-    """By whoever leads next: it is not started twice, and its progress is what the deadline counts from."""
+    """The next leader finds the job: it is not started twice, and its progress is what the deadline counts from."""
     harness = await CoordinatorHarness.open(Tuning(policy=Policy(deadlines={Operation.RESTORING: 8})))
     harness.states.jobs.step_seconds = 5.0
     harness.place(
@@ -260,7 +260,7 @@ async def test_what_a_container_that_came_late_has_written_is_in_the_archive(mom
 )
 @in_virtual_time
 async def test_a_volume_that_somebody_else_has_fails_the_try_and_is_not_asked_for_without_pause(row: Workspace) -> None:
-    """A container that an operator started with it, to look or to copy, even one that has ended."""
+    """An operator started a container with it, to look or to copy, even one that has ended."""
     harness = await CoordinatorHarness.open()
     harness.place(row, volume=HOME, archives={KEY: HOME})
 
@@ -317,7 +317,7 @@ async def test_every_home_is_a_new_incarnation() -> None:
     harness.place(workspace(desired_state=Desired.STANDBY))
     names = []
     for wish in (Desired.STANDBY, Desired.ARCHIVED, Desired.STANDBY, Desired.ARCHIVED, Desired.STANDBY):
-        await harness.wishes.want(WORKSPACE_ID, wish, PERSON)
+        await harness.commands.want(WORKSPACE_ID, wish, PERSON)
         await harness.converge()
         names += [name for name in harness.states.runtime.volumes if name not in names]
     assert names == [VOLUME, f"{VOLUME}-2", f"{VOLUME}-3"]
@@ -388,7 +388,7 @@ async def test_who_no_longer_wants_it_need_not_wait_for_what_holds_it_up(held_by
 @pytest.mark.parametrize("long_work", ["pull", "archive"])
 @in_virtual_time
 async def test_long_work_is_looked_at_now_and_then(long_work: str) -> None:
-    """Not in a hurry: every look is a call to the engine, and every progress a write and a notice to browsers."""
+    """Every look is a call to the engine, and every progress a write and a notice to browsers, so there are few."""
     harness = await CoordinatorHarness.open()
     harness.states.jobs.steps, harness.states.jobs.step_seconds = 3000, 0.03
     harness.states.runtime.pulling.add("big")

@@ -10,20 +10,29 @@ from uuid import UUID
 
 import pytest
 
-from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.context import Tuning
-from codehub.coordinator.gc_runner import CollectionReport, GcRunner
+from codehub.coordinator.gc_runner import CollectionReport
 from codehub.domain import naming
 from codehub.domain.errors import Conflict, Stale, Unreachable
-from codehub.domain.gc_rules import ResourceKind, Retention
+from codehub.domain.gc_rules import ResourceKind
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.judge import ArchiveState
-from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
-from codehub.ports.collector import RestoredDatabase
-from codehub.ports.stores import BackendRecord
+from tests.coordinator.collection import (
+    GRACE,
+    NOBODY,
+    OLD,
+    OLDER,
+    OLDEST,
+    STRAY,
+    TUNING,
+    all_volumes,
+    collect,
+    collector,
+    scan,
+    stray,
+)
 from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, began, in_virtual_time, now
 from tests.rows import (
     KEY,
@@ -39,14 +48,6 @@ from tests.rows import (
     workspace,
 )
 
-NOBODY = UUID(int=7)
-GRACE = 100.0
-TUNING = Tuning(gc_interval=50, retention=Retention(undo_seconds=7200, grace_seconds=100))
-
-STRAY = naming.archive_key("", WORKSPACE_ID, UUID(int=9))
-"""Nobody has recorded it."""
-OLD, OLDER, OLDEST = (naming.archive_key("", WORKSPACE_ID, UUID(int=number)) for number in (1, 2, 3))
-
 
 def deleted(ago: timedelta, **changes: Any) -> Workspace:
     return archived(desired_state=Desired.DELETED, phase=Phase.DELETED, deleted_at=NOW - ago, **changes)
@@ -56,35 +57,10 @@ def names(report: CollectionReport, kind: str) -> set[str]:
     return {candidate.resource.name for candidate in report.candidates if candidate.resource.kind == kind}
 
 
-def checks(report: CollectionReport) -> list[str]:
-    return [refusal.check.value for refusal in report.refusals]
-
-
-def stray(harness: CoordinatorHarness, key: str = STRAY, *, age: timedelta = timedelta(0)) -> None:
-    harness.states.archives.objects[key] = StoredArchive((1,), now() - age, committed=True)
-    if naming.stored_name("", key):
-        harness.states.database.ledger.append(began(key))
-
-
 def purged(harness: CoordinatorHarness, workspace_id: UUID = NOBODY) -> None:
-    """A row that stays for ever, and protects nothing."""
+    """Add the row of a purged workspace, which stays for ever and protects nothing."""
     row = workspace(id=workspace_id, slug="gone", name="gone", phase=Phase.DELETED, desired_state=Desired.DELETED)
     harness.states.database.rows[workspace_id] = replace(row, deleted_at=NOW, purged_at=NOW)
-
-
-def collector(harness: CoordinatorHarness) -> GcRunner:
-    return harness.term_runner.gc
-
-
-async def scan(harness: CoordinatorHarness) -> CollectionReport:
-    return await collector(harness)._scanner.report()
-
-
-async def collect(harness: CoordinatorHarness) -> CollectionReport:
-    """Mark, wait for the grace, sweep."""
-    await collector(harness).run()
-    await asyncio.sleep(GRACE)
-    return await collector(harness).run()
 
 
 ARCHIVES: dict[str, tuple[Workspace, list[str], set[str]]] = {
@@ -240,20 +216,18 @@ async def test_a_new_leader_goes_on_with_the_marks_of_the_old_one() -> None:
     await collector(harness).run()
     await harness.term.resign()
     await asyncio.sleep(GRACE)
-    heir = CoordinatorHarness(TUNING)
-    heir.states = harness.states
-    heir.dependencies = heir._dependencies()
-    await heir.become_leader()
+    successor = CoordinatorHarness(TUNING, harness.states)
+    await successor.become_leader()
     with pytest.raises(Stale):
         await collector(harness).run()
     assert STRAY in harness.states.archives.objects
-    assert len((await collector(heir).run()).swept) == 1
+    assert len((await collector(successor).run()).swept) == 1
 
 
 @pytest.mark.parametrize("moment", ["db.remark", "db.give_up"])
 @in_virtual_time
 async def test_an_old_leader_sweeps_nothing(moment: str) -> None:
-    """Its term ends at the worst moment: everything was looked at, and nothing is written yet."""
+    """The term ends at the worst moment: everything was looked at, and nothing is written yet."""
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(archived(), archives={KEY: (1,)})
     stray(harness)
@@ -322,7 +296,7 @@ async def test_a_swept_restore_point_cannot_be_chosen_any_more() -> None:
 
 @in_virtual_time
 async def test_what_uploads_leave_in_a_directory_goes() -> None:
-    """Beside a proven archive at once; the one that is being written is not touched."""
+    """What is beside a proven archive goes at once; the upload that is being written is not touched."""
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(archived(archive_op_id=UUID(int=3)), archives={KEY: (1,)})
     for key in (f"{KEY}#1", f"{KEY}.meta#2", f"{OLDEST}#1", f"{STRAY}#1"):
@@ -350,7 +324,7 @@ async def test_the_container_goes_before_the_volume() -> None:
 
 @in_virtual_time
 async def test_a_volume_in_use_stays() -> None:
-    """Whoever uses it has not been garbage for long enough, or is no garbage."""
+    """Whoever uses the volume has not been garbage for long enough, or is no garbage."""
     harness = await CoordinatorHarness.open(TUNING)
     second = HomeContext(incarnation=2, live=True)
     harness.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2), home=second), volume=(1,))
@@ -430,7 +404,7 @@ async def test_a_deleted_workspace_is_purged_before_its_first_copy_goes() -> Non
     assert harness.row.purged_at == now()
     assert [entry.kind for entry in harness.states.database.ledger][-1] == "purged"
     with pytest.raises(Conflict, match="purged") as refused:
-        await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+        await harness.commands.undelete(WORKSPACE_ID, PERSON)
     assert refused.value.code == "purged"
 
 
@@ -460,7 +434,7 @@ async def test_an_undelete_that_comes_later_is_refused_however_little_is_gone() 
     assert report.swept == ()
     assert "backend-silent" in report.left
     with pytest.raises(Conflict, match="purged"):
-        await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+        await harness.commands.undelete(WORKSPACE_ID, PERSON)
     harness.network.faults.clear()
     await asyncio.sleep(60)
     await collect(harness)
@@ -469,7 +443,7 @@ async def test_an_undelete_that_comes_later_is_refused_however_little_is_gone() 
 
 @in_virtual_time
 async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_again() -> None:
-    """It is not protected, so its name must not be used again after an undelete: a late delete would hit it."""
+    """The upload is not protected, so its name must not be used again after an undelete: a late delete would hit it."""
     harness = await CoordinatorHarness.open(TUNING)
     home = HomeContext(incarnation=1, live=True)
     harness.place(
@@ -478,157 +452,9 @@ async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_agai
     )
     stray(harness, KEY)
     assert names(await scan(harness), "object") == {KEY}
-    await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+    await harness.commands.undelete(WORKSPACE_ID, PERSON)
     await harness.converge()
     assert (harness.row.deleted_at, harness.row.archive_op_id) == (None, None)
-
-
-# ── the gc_limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def empty_database(harness: CoordinatorHarness) -> None:
-    stray(harness)
-    harness.states.database.ledger.clear()
-
-
-def new_database(harness: CoordinatorHarness) -> None:
-    harness.place(archived(created_at=now() - timedelta(hours=1)), archives={KEY: (1,)})
-    stray(harness, age=timedelta(days=3))
-
-
-def old_database(harness: CoordinatorHarness) -> None:
-    harness.place(archived(), archives={KEY: (1,)})
-    stray(harness, age=timedelta(hours=-1, seconds=-1))
-
-
-def owned_by(harness: CoordinatorHarness, owner: str) -> None:
-    """And adopted so."""
-    harness.states.archives.owner = owner
-    harness.states.database.backend_identities[Backend.ARCHIVES] = BackendRecord(owner, now())
-
-
-def another_s_store(harness: CoordinatorHarness) -> None:
-    harness.place(archived(), archives={KEY: (1,)})
-    owned_by(harness, "that")
-    stray(harness)
-
-
-def all_volumes(harness: CoordinatorHarness) -> None:
-    """And hundreds of objects that are well protected."""
-    for number in range(300):
-        row = archived(id=UUID(int=number + 100), name=f"{number}", slug=f"{number}", archive_op_id=None)
-        key = naming.archive_key("", row.id, OP_ID)
-        home = HomeContext(incarnation=1)
-        harness.place(workspace(id=row.id, archive_key=key, phase=Phase.ARCHIVED, home=home), archives={key: (1,)})
-    for number in range(11):
-        name = naming.volume_name(UUID(int=number + 100), 1)
-        harness.states.runtime.volumes[name] = Volume(UUID(int=number + 100))
-
-
-def restored_database(harness: CoordinatorHarness) -> None:
-    """The ledger has gone on since; an archive that was made after the backup is known to nobody."""
-    harness.place(archived(), archives={KEY: (1,)})
-    harness.states.database.collector.restored = RestoredDatabase(NOW - timedelta(days=1), NOW)
-    stray(harness)
-
-
-def recovered_database(harness: CoordinatorHarness) -> None:
-    """By the database's own means: nothing says so, but that a workspace's home is here and nobody knows of it."""
-    harness.place(archived(), archives={KEY: (1,)})
-    harness.states.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
-
-
-ALARMS: dict[str, Callable[[CoordinatorHarness], None]] = {
-    "database-empty": empty_database,
-    "database-younger": new_database,
-    "ledger-behind": old_database,
-    "foreign-install": another_s_store,
-    "database-older": recovered_database,
-    "restored": restored_database,
-    "too-many": all_volumes,
-}
-
-
-def contents(harness: CoordinatorHarness) -> list[object]:
-    states = harness.states
-    return [dict(states.archives.objects), dict(states.runtime.volumes), dict(states.runtime.containers)]
-
-
-@pytest.mark.parametrize("check", ALARMS)
-@in_virtual_time
-async def test_it_refuses_to_be_catastrophic(check: str) -> None:
-    harness = await CoordinatorHarness.open(TUNING)
-    ALARMS[check](harness)
-    before = contents(harness)
-    assert checks(await scan(harness)) == [check]
-    for _ in range(3):
-        assert checks(await collector(harness).run()) == [check]
-        await asyncio.sleep(GRACE)
-    assert contents(harness) == before
-    assert bool(harness.states.database.collector.marks) is (check == "too-many")
-    assert [(subject, details["reason"]) for subject, details in harness.notifier.notices] == [
-        ("garbage collection stopped", check)
-    ]
-    assert harness.metrics.registry.get_sample_value("codehub_gc_refusals_total", {"check": check}) == 3
-
-
-@pytest.mark.parametrize("check", ALARMS)
-@in_virtual_time
-async def test_a_person_may_insist_but_not_on_everything(check: str) -> None:
-    harness = await CoordinatorHarness.open(TUNING)
-    ALARMS[check](harness)
-    await collector(harness).run([check])
-    await asyncio.sleep(GRACE + 3602)
-    report = await collector(harness).run([check])
-    assert bool(report.swept) is (check not in ("database-empty", "foreign-install"))
-
-
-@in_virtual_time
-async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -> None:
-    harness = await CoordinatorHarness.open(TUNING)
-    harness.place(archived(), archives={KEY: (1,)})
-    before, after = NOW - timedelta(days=2), NOW - timedelta(days=1)
-    harness.states.database.collector.restored = RestoredDatabase(before, after)
-    for key, at in ((STRAY, before - timedelta(hours=3)), (OLDEST, NOW)):
-        stray(harness, key)
-        harness.states.archives.objects[key].modified_at = at
-    harness.states.database.rows[WORKSPACE_ID] = replace(harness.row, created_at=NOW - timedelta(days=9))
-    assert checks(await scan(harness)) == []
-    in_between = naming.archive_key("", WORKSPACE_ID, UUID(int=4))
-    harness.states.archives.objects[in_between] = StoredArchive((1,), before + timedelta(hours=1), committed=True)
-    assert checks(await scan(harness)) == ["restored"]
-
-
-@in_virtual_time
-async def test_a_reason_that_is_gone_and_comes_back_is_told_again() -> None:
-    harness = await CoordinatorHarness.open(TUNING)
-    another_s_store(harness)
-    for owner in ("that", "this", "that"):
-        owned_by(harness, owner)
-        await collector(harness).run()
-    assert len(harness.notifier.notices) == 2
-
-
-@in_virtual_time
-async def test_an_archive_that_is_being_written_does_not_alarm() -> None:
-    """Hours of upload make no ledger entry."""
-    harness = await CoordinatorHarness.open(TUNING)
-    harness.place(busy(with_home(archive_op_id=OP_ID), Operation.ARCHIVING), volume=(1,))
-    await asyncio.sleep(3700)
-    harness.states.archives.unfinished[f"{KEY}#1"] = StoredObject(f"{KEY}#1", 5, now())
-    assert checks(await scan(harness)) == []
-    stray(harness, OTHER_KEY)
-    assert checks(await scan(harness)) == ["ledger-behind"]
-
-
-@in_virtual_time
-async def test_a_store_without_its_mark_is_neither_swept_nor_claimed_again() -> None:
-    harness = await CoordinatorHarness.open(TUNING)
-    assert harness.states.archives.owner == "this"
-    harness.states.archives.owner = None
-    with pytest.raises(Unreachable, match="without the mark codehub-owner"):
-        await collector(harness).run()
-    assert harness.states.archives.owner is None
 
 
 # ── what does not answer ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -33,7 +33,7 @@ TUNING = Tuning(
 MINE = [UUID(int=number) for number in (1, 2, 3)]
 
 Seen = tuple[str, str]
-"""Kind and name."""
+"""The kind and the name of a resource."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ class History:
         self._write(key, archive_key=name, archive_op_id=op_id, phase=Phase.ARCHIVED, home=home)
 
     def upload(self, key: UUID) -> None:
-        """Begun, and cut off; a directory keeps what came."""
+        """An upload is begun and cut off; a directory keeps what came."""
         op_id = self._uuid()
         name = naming.archive_key("", key, op_id)
         self._states.archives.objects[name] = StoredArchive((1,), now())
@@ -154,7 +154,7 @@ class History:
             self._write(key, restore_from=known[0], restore_requested_at=now())
 
     def settle(self, key: UUID) -> None:
-        """What was chosen is done with, and what was broken is mended."""
+        """What was chosen is handled, and what was broken is mended."""
         life = self.lives[key]
         life.chosen, life.broken = None, False
         healthy = Phase.STANDBY if life.home else Phase.ARCHIVED if life.archive else Phase.PENDING
@@ -173,16 +173,16 @@ class History:
         life = self.lives[key]
         if life.purged:
             with pytest.raises(Conflict, match="purged"):
-                await self._harness.wishes.undelete(key, PERSON)
+                await self._harness.commands.undelete(key, PERSON)
             return
-        await self._harness.wishes.undelete(key, PERSON)
+        await self._harness.commands.undelete(key, PERSON)
         await self._harness.reconciler.reconcile(key)
         assert (self._row(key).deleted_at, self._row(key).undelete_pending) == (None, False)
         life.deleted_at, life.uploading = None, None
         life.broken = self._row(key).phase is Phase.ERROR
 
     def orphans(self) -> None:
-        """What comes late to a workspace that was purged: its row is still there."""
+        """Resources come late to a workspace that was purged: its row is still there."""
         nobody = self._uuid()
         gone = workspace(id=nobody, name=str(nobody), slug=f"ws-{nobody.int}", phase=Phase.DELETED)
         self._states.database.put(None, replace(gone, deleted_at=now(), purged_at=now()), "history", "")

@@ -12,13 +12,13 @@ from tests.coordinator.interrupted_network import Interruption
 from tests.coordinator.operation_scenarios import OPERATION_SCENARIOS, OperationScenario, calls, run_interrupted
 
 PORTS = {"leadership", "db", "bus", "activity", "runtime"}
-"""Every operation needs these; storage jobs and archives only some."""
+"""The ports that every operation needs; storage jobs and archives only some."""
 
 
 USES_JOBS = {Operation.STARTING, Operation.RESTORING, Operation.ARCHIVING, Operation.DELETING}
 
 
-def test_every_operation_has_a_scene() -> None:
+def test_every_operation_has_a_scenario() -> None:
     assert {operation for scenario in OPERATION_SCENARIOS for operation in scenario.operations} == set(Operation) - {
         Operation.NONE
     }
@@ -38,7 +38,7 @@ def test_whatever_happens_at_any_call_the_wish_comes_true_and_no_byte_is_lost(
 ) -> None:
     broken = []
     made = calls(scenario)
-    assert made, "no call to interruption"
+    assert made, "no call to interrupt"
     for number, name in enumerate(made):
         try:
             run_interrupted(scenario, interruption, number)

@@ -1,4 +1,4 @@
-"""The leader listens whether workspaces are isolated, and tells the admins of each disorder once."""
+"""The leader hears whether workspaces are isolated, and tells the admins of each disturbance once."""
 
 import asyncio
 

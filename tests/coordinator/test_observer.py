@@ -1,4 +1,4 @@
-"""The observer: a settled world costs one look and no write; unknown is not absent, and absent is looked at twice."""
+"""The observer: settled workspaces cost one look and no write; unknown is not absent, and absent is looked at twice."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ MANY = 40
 
 
 def settle_many(harness: CoordinatorHarness) -> None:
-    """RUNNING, each with its own volume and container."""
+    """Add many RUNNING workspaces, each with its own volume and container."""
     for number in range(1, MANY + 1):
         key = UUID(int=number)
         row = with_home(
@@ -36,7 +36,7 @@ def writes(harness: CoordinatorHarness) -> int:
 
 
 @in_virtual_time
-async def test_a_pass_over_a_settled_world_loads_and_writes_nothing() -> None:
+async def test_a_pass_over_settled_workspaces_loads_and_writes_nothing() -> None:
     harness = await CoordinatorHarness.open()
     settle_many(harness)
     first = await harness.observer.full_pass()
@@ -106,7 +106,7 @@ async def test_readiness_counts_only_passes_that_saw_everything() -> None:
 
 
 class HalfBlind(MemoryRuntime):
-    """Cannot tell what is there of one workspace."""
+    """A runtime that cannot tell what is there of one workspace."""
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         unknown = ContainerSeen("", running=False, detail="its record is spoilt", known=False)
@@ -131,7 +131,7 @@ async def test_what_cannot_be_told_of_one_is_unknown_of_that_one_alone() -> None
 
 
 @in_virtual_time
-async def test_a_sight_begun_before_an_act_is_not_believed() -> None:
+async def test_a_snapshot_begun_before_an_act_is_not_believed() -> None:
     harness = await CoordinatorHarness.open()
     harness.place(with_home(desired_state=Desired.STANDBY), volume=())
     seen_before = await harness.observer._look(None)
@@ -176,7 +176,7 @@ async def test_a_woken_workspace_at_rest_is_looked_at_again_but_queued_only_when
 
 @in_virtual_time
 async def test_an_absence_is_confirmed_by_a_direct_look() -> None:
-    """The list of the pass missed it; the workspace's own look does not."""
+    """The list of the pass missed a volume; the workspace's own look does not."""
     harness = await CoordinatorHarness.open()
     harness.place(with_home(desired_state=Desired.STANDBY), volume=())
     volume = harness.states.runtime.volumes.pop(VOLUME)
@@ -222,7 +222,7 @@ async def test_the_inventory_is_listed_now_and_then_and_its_outage_harms_nobody(
 
 @in_virtual_time
 async def test_a_row_that_cannot_be_read_does_not_stop_the_others() -> None:
-    """The store leaves it out, as it promises; the pass goes on with the rest."""
+    """The store leaves an unreadable row out, as it promises; the pass goes on with the rest."""
     harness = await CoordinatorHarness.open()
     settle_many(harness)
     database, bad = harness.states.database, UUID(int=7)

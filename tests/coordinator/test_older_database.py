@@ -1,5 +1,6 @@
-"""A database that is older than the world: a backup brought back, a recovery to an earlier time, a replica that lagged.
-What was made since is neither written over nor swept, however much the database goes on."""
+"""A database that is older than its backends: a backup brought back, a recovery to an earlier time, a replica that
+lagged. What was made since is neither written over nor swept, however much the database goes on.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from codehub.domain import naming
 from codehub.domain.gc_rules import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.collector import RestoredDatabase
+from tests.coordinator.collection import checks
 from tests.coordinator.harness import CoordinatorHarness, began, in_virtual_time
 from tests.rows import (
     KEY,
@@ -40,7 +42,7 @@ NOBODY = UUID(int=7)
 
 
 def newer_home(harness: CoordinatorHarness) -> None:
-    """Restored since from the same archive, and worked in."""
+    """Add a home that was since restored from the same archive, and worked in."""
     harness.states.runtime.volumes[NEWER] = Volume(
         WORKSPACE_ID, NEWEST_WORK, stamp=(KEY, OTHER_OP_ID), instance="volume-77"
     )
@@ -48,10 +50,6 @@ def newer_home(harness: CoordinatorHarness) -> None:
 
 async def run(harness: CoordinatorHarness, *waived: str) -> CollectionReport:
     return await harness.term_runner.gc.run(waived)
-
-
-def checks(report: CollectionReport) -> list[str]:
-    return [refusal.check.value for refusal in report.refusals]
 
 
 ROWS = {
@@ -173,7 +171,7 @@ def archive_made_since(harness: CoordinatorHarness) -> None:
 
 @in_virtual_time
 async def test_an_archive_whose_making_was_not_recorded_stops_the_collector() -> None:
-    """Of a workspace that is known. The operation that makes one is in the ledger before its first byte is stored."""
+    """The workspace is known. The operation that makes an archive is in the ledger before its first byte is stored."""
     for row in (archived(), broken(archived())):
         harness = await CoordinatorHarness.open(TUNING)
         harness.place(row, archives={KEY: (1, 2)})

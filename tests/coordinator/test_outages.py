@@ -31,7 +31,7 @@ async def turn_until(harness: CoordinatorHarness, done: Callable[[Workspace], bo
 
 
 async def fail(harness: CoordinatorHarness, call: str, operation: Operation, times: int) -> None:
-    """That operation fails for certain so many times, and then no more."""
+    """Let that operation fail for certain so many times, and then no more."""
     harness.network.faults[call] = REFUSES
     for count in range(1, times + 1):
         await turn_until(harness, lambda row, count=count: row.operation is operation and row.error_count == count)  # type: ignore[misc]
@@ -144,7 +144,7 @@ async def test_a_wish_that_changed_is_heard_while_an_outage_lasts() -> None:
     harness.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
     harness.network.faults["runtime.start_container"] = Fault(FaultKind.FAIL)
     await turn_until(harness, lambda row: row.error_reason is ErrorReason.UNREACHABLE)
-    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.STANDBY
 
@@ -153,7 +153,7 @@ async def test_a_wish_that_changed_is_heard_while_an_outage_lasts() -> None:
 
 
 async def damaged(harness: CoordinatorHarness, *keys: str) -> None:
-    """The archives look as they should, and their bytes are not what was proven."""
+    """Let archives look as they should while their bytes are not what was proven."""
     for key in keys:
         harness.states.archives.objects[key].rotten = True
     await turn_until(harness, lambda row: row.phase is Phase.ERROR)
@@ -169,7 +169,7 @@ async def test_recovering_from_a_damaged_archive_takes_another() -> None:
     await harness.reconcile(3)
     ready = harness.row.conditions.archive_ready
     assert (ready.status, ready.reason) == (False, "ArchiveCorrupted")
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await harness.converge()
     assert (harness.row.phase, harness.row.archive_key) == (Phase.RUNNING, OTHER_KEY)
 
@@ -183,7 +183,7 @@ async def test_two_damaged_archives_are_not_taken_in_turns() -> None:
     harness.keep(WORKSPACE_ID, third, (1,), age=120)
     await damaged(harness, KEY, OTHER_KEY)
     for expected in (Phase.ERROR, Phase.RUNNING):
-        await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+        await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
         await harness.converge()
         assert harness.row.phase is expected
     assert harness.row.archive_key == third
@@ -194,17 +194,17 @@ async def test_an_archive_that_was_mended_is_taken_when_a_person_says_so() -> No
     harness = await CoordinatorHarness.open()
     harness.place(archived(desired_state=Desired.RUNNING), archives={KEY: HOME})
     await damaged(harness, KEY)
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await harness.converge()
     assert harness.row.error_reason == "ArchiveCorrupted", "there is no other"
     harness.states.archives.objects[KEY].rotten = False
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.RUNNING
 
 
 class WrongOnce(FaultyNetwork):
-    """The first reading comes back wrong, and every other as it should."""
+    """A store whose first reading comes back wrong, and every other as it should."""
 
     read = False
 
@@ -230,11 +230,11 @@ async def test_a_wrong_answer_is_not_a_wrong_object() -> None:
 
 
 async def restores_killed(harness: CoordinatorHarness, rounds: int) -> None:
-    """Each round is three killed jobs, and a person who asks for another try."""
+    """Kill restores: each round is three killed jobs, and a person who asks for another try."""
     harness.states.jobs.failing[WORKSPACE_ID] = ErrorReason.ACTION_FAILED
     for _ in range(rounds):
         await turn_until(harness, lambda row: row.phase is Phase.ERROR)
-        await harness.wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
+        await harness.commands.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
         await turn_until(harness, lambda row: row.phase is not Phase.ERROR)
 
 
@@ -252,14 +252,14 @@ async def test_half_restored_volumes_go_when_the_home_is_whole() -> None:
 
 @in_virtual_time
 async def test_what_is_left_of_another_archive_is_the_collector_s() -> None:
-    """It may be the last that there is of it."""
+    """The half-restored volume may be the last that there is of that archive."""
     harness = await CoordinatorHarness.open()
     harness.place(archived(desired_state=Desired.RUNNING), archives={KEY: HOME})
     harness.keep(WORKSPACE_ID, OTHER_KEY, (1, 2), age=60)
     harness.states.jobs.failing[WORKSPACE_ID] = ErrorReason.ACTION_FAILED
     await turn_until(harness, lambda row: row.phase is Phase.ERROR)
     half = harness.row.home_store_key
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     harness.states.jobs.failing.clear()
     await harness.converge()
     assert (harness.row.phase, harness.row.archive_key) == (Phase.RUNNING, OTHER_KEY)
@@ -274,7 +274,7 @@ async def test_a_former_home_is_not_removed_with_them() -> None:
     harness.place(row, volume=HOME, archives={KEY: HOME})
     lost = harness.states.runtime.volumes.pop(VOLUME)
     await turn_until(harness, lambda row: row.phase is Phase.ERROR)
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await turn_until(harness, lambda row: row.phase is not Phase.ERROR)
     await restores_killed(harness, 1)
     harness.states.runtime.volumes[VOLUME] = lost

@@ -74,7 +74,7 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
     await asyncio.sleep(5)
     assert a.readiness().leads is False
     network.calls.clear()
-    await it.wishes().want(ID, Desired.STANDBY, PERSON)
+    await it.commands.want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(30)
     where_it_is = {"db.backend_identities", "runtime.identity"}
     assert {name for name in network.calls if not name.startswith("leadership")} == where_it_is
@@ -85,7 +85,7 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
 
 @in_virtual_time
 async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
-    """It was deposed in its sleep: its late write changes nothing."""
+    """The leader was deposed while it stalled: its late write changes nothing."""
     it = simulation()
     _, network = start(it, "a")
     await it.create(Desired.STANDBY)
@@ -112,7 +112,7 @@ async def test_the_database_may_be_away_when_it_starts() -> None:
 
 
 class Crashing(Network):
-    """The named call meets a bug of ours, for a while."""
+    """A network in which the named call meets a bug of ours, for a while."""
 
     def __init__(self, name: str, times: int, about: UUID | None = None) -> None:
         self._name = name
@@ -144,7 +144,7 @@ async def test_a_component_that_crashes_is_restarted(name: str) -> None:
     assert readiness.leads
     assert readiness.pass_age is not None
     assert readiness.pass_age < 20
-    await it.wishes().want(ID, Desired.ARCHIVED, PERSON)
+    await it.commands.want(ID, Desired.ARCHIVED, PERSON)
     assert await it.reaches(ID, "ARCHIVED", 60)
 
 
@@ -200,7 +200,7 @@ async def test_a_wish_is_acted_on_at_once_and_a_dead_container_is_seen_by_its_hi
 
 
 @in_virtual_time
-async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> None:
+async def test_readiness_says_whether_it_leads_and_how_old_its_last_pass_is() -> None:
     it = simulation()
     a, network = start(it, "a")
     assert (a.readiness().leads, a.readiness().pass_age, a.readiness().epoch) == (False, None, None)
@@ -261,7 +261,7 @@ async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
     network.faults.update({"runtime": FAILS, "jobs": FAILS})
-    await it.wishes().want(ID, Desired.STANDBY, PERSON)
+    await it.commands.want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(600)
     assert of_backends() == ["backend does not answer"]
     assert notices[0][1]["backend"] == "runtime"

@@ -32,7 +32,7 @@ HOME = (1, 2, 3)
 
 @dataclass
 class Case:
-    """A row and its world; then `happens`; then one reconcile, and these fields of the row and this reason."""
+    """A row and its backends; then `happens`; then one reconcile, and these fields of the row and this reason."""
 
     row: Workspace
     then: dict[str, Any]
@@ -40,7 +40,7 @@ class Case:
     volume: tuple[int, ...] | None = None
     container: bool = False
     archives: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    happens: Callable[[CoordinatorHarness], object] = lambda _shop: None
+    happens: Callable[[CoordinatorHarness], object] = lambda _harness: None
     again: bool = True
 
 
@@ -401,7 +401,7 @@ async def test_a_silent_runtime_stops_the_deadline() -> None:
 async def test_a_restore_point_first_archives_the_present_state() -> None:
     harness = await CoordinatorHarness.open()
     harness.place(running(archive_key=KEY), volume=(1, 2, 3, 4), container=True, archives={KEY: (1,)})
-    await harness.wishes.restore(WORKSPACE_ID, KEY, PERSON)
+    await harness.commands.restore(WORKSPACE_ID, KEY, PERSON)
     await harness.converge()
     row, objects = harness.row, harness.states.archives.objects
     assert (row.phase, row.archive_key) == (Phase.RUNNING, KEY)
@@ -412,25 +412,25 @@ async def test_a_restore_point_first_archives_the_present_state() -> None:
 
 @in_virtual_time
 async def test_what_was_discarded_comes_back_and_stays() -> None:
-    """Wanted back, it is not discarded again at once; and it is what a lost home then comes back from."""
+    """A discarded home that is wanted back is not discarded again at once; and a lost home then comes back from it."""
     harness = await CoordinatorHarness.open()
     harness.place(archived(archive_key=KEY), archives={KEY: HOME})
-    await harness.wishes.want(WORKSPACE_ID, Desired.PENDING, PERSON, discard_home=True)
+    await harness.commands.want(WORKSPACE_ID, Desired.PENDING, PERSON, discard_home=True)
     await harness.converge()
     assert (harness.row.phase, harness.row.archive_key) == (Phase.PENDING, None)
-    await harness.wishes.restore(WORKSPACE_ID, KEY, PERSON)
+    await harness.commands.restore(WORKSPACE_ID, KEY, PERSON)
     await harness.converge()
     assert (harness.row.phase, harness.row.desired_state, harness.row.archive_key) == (
         Phase.ARCHIVED,
         Desired.ARCHIVED,
         KEY,
     )
-    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
     await harness.converge()
     harness.states.runtime.volumes.clear()
     await harness.converge()
     assert harness.row.error_reason is ErrorReason.DATA_LOST
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.STANDBY
     assert harness.states.runtime.volumes[harness.row.home_store_key or ""].content == HOME
@@ -440,13 +440,13 @@ async def test_what_was_discarded_comes_back_and_stays() -> None:
 async def test_undelete_brings_an_archived_home_back_at_rest() -> None:
     harness = await CoordinatorHarness.open()
     harness.place(running(), volume=HOME, container=True)
-    await harness.wishes.want(WORKSPACE_ID, Desired.DELETED, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.DELETED, PERSON)
     await harness.converge()
     assert (harness.row.phase, harness.states.runtime.volumes) == (Phase.DELETED, {})
-    await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+    await harness.commands.undelete(WORKSPACE_ID, PERSON)
     await harness.converge()
     assert (harness.row.phase, harness.row.desired_state) == (Phase.ARCHIVED, Desired.ARCHIVED)
-    await harness.wishes.want(WORKSPACE_ID, Desired.RUNNING, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.RUNNING, PERSON)
     await harness.converge()
     assert harness.states.runtime.volumes[harness.row.home_store_key or ""].content == HOME
 

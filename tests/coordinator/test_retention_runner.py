@@ -1,4 +1,4 @@
-"""The retention runner: each kind by its age, never for ever, and in the name of the present leader."""
+"""The retention runner: each kind goes by its age, 0 is for ever, and only the present leader deletes."""
 
 import asyncio
 from dataclasses import replace
@@ -28,7 +28,7 @@ def records(harness: CoordinatorHarness) -> Records:
     return Records(people.accounts(), people.audit(), people.idempotency_keys(), ledger)
 
 
-async def shop_with_old_records() -> CoordinatorHarness:
+async def with_old_records() -> CoordinatorHarness:
     harness = await CoordinatorHarness.open()
     found = records(harness)
     harness.place(workspace())
@@ -46,7 +46,7 @@ def runner(harness: CoordinatorHarness, **ages: Any) -> RetentionRunner:
 
 @in_virtual_time
 async def test_each_kind_goes_by_its_own_age() -> None:
-    harness = await shop_with_old_records()
+    harness = await with_old_records()
     sweeping = runner(harness, ledger=HOUR, audit=2 * HOUR)
     harness.states.database.accounts.now = lambda: now() + timedelta(hours=1.5)
     assert await sweeping.tick() == {"sessions": 0, "idempotency_keys": 0, "audit": 0, "ledger": 5}
@@ -57,7 +57,7 @@ async def test_each_kind_goes_by_its_own_age() -> None:
 
 @in_virtual_time
 async def test_zero_is_for_ever() -> None:
-    harness = await shop_with_old_records()
+    harness = await with_old_records()
     gone = await runner(harness, ledger=0, audit=0, idempotency_keys=0).tick()
     assert list(gone) == ["sessions"]
     assert len(harness.states.database.ledger) == KEPT_ENTRIES + 5
@@ -65,7 +65,7 @@ async def test_zero_is_for_ever() -> None:
 
 @in_virtual_time
 async def test_one_kind_that_fails_does_not_keep_the_others() -> None:
-    harness = await shop_with_old_records()
+    harness = await with_old_records()
     harness.network.faults["audit"] = FAILS
     gone = await runner(harness, ledger=HOUR, audit=HOUR).tick()
     assert (gone.get("audit"), gone["ledger"]) == (None, 5)
@@ -73,7 +73,7 @@ async def test_one_kind_that_fails_does_not_keep_the_others() -> None:
 
 @in_virtual_time
 async def test_a_term_that_is_over_forgets_nothing() -> None:
-    harness = await shop_with_old_records()
+    harness = await with_old_records()
     sweeping = runner(harness, ledger=HOUR, audit=HOUR)
     await harness.term.resign()
     await harness.dependencies.leadership.campaign("somebody else")
@@ -84,8 +84,8 @@ async def test_a_term_that_is_over_forgets_nothing() -> None:
 
 @pytest.mark.parametrize("interval", [10.0, 140.0])
 @in_virtual_time
-async def test_a_reign_sweeps_by_itself_however_short_it_is(interval: float) -> None:
-    harness = await shop_with_old_records()
+async def test_a_term_sweeps_by_itself_however_short_it_is(interval: float) -> None:
+    harness = await with_old_records()
     tuning = Tuning(retention_interval=interval, ages=RecordAges(ledger=HOUR))
     term_runner = TermRunner(harness.term, replace(harness.dependencies, records=records(harness)), tuning)
     harness.states.database.accounts.now = lambda: now() + timedelta(days=1)

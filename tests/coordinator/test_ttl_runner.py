@@ -36,7 +36,7 @@ async def opened(row: Workspace, policy: IdlePolicy = POLICY) -> CoordinatorHarn
 
 
 async def tick_until(harness: CoordinatorHarness, seconds: float) -> float | None:
-    """A tick a minute; when the wish was lowered, or None."""
+    """Tick once a minute; returns when the desired state was lowered, or None."""
     ttl, before = harness.term_runner.ttl, harness.row.desired_state
     while asyncio.get_running_loop().time() < seconds:
         await asyncio.sleep(60)
@@ -195,6 +195,6 @@ async def test_an_explicit_wish_needs_no_timer() -> None:
     """A lease holds timers, not people."""
     harness = await opened(running())
     await harness.dependencies.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
-    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.STANDBY

@@ -1,4 +1,6 @@
-"""The suites of the pure half say how much they checked, whatever the output options and the number of workers."""
+"""Says at the end how much the tests of the pure rules checked, whatever the output options and the number of
+workers.
+"""
 
 from collections.abc import Callable
 

@@ -38,7 +38,8 @@ POLICY = Policy()
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """`volumes` and `archives` map names to the version they hold; `points` are the proven archives."""
+    """A model of the backends: `volumes` and `archives` map names to the version they hold; `points` are the proven
+    archives."""
 
     row: Workspace
     volumes: dict[str, int]
@@ -66,7 +67,7 @@ def decide(state: ModelState, facts: Facts | None = None) -> tuple[Workspace, De
 
 
 def record(state: ModelState, row: Workspace, decision: Decision) -> ModelState:  # noqa: PLR0911 - one line per decision
-    """What the decision writes."""
+    """The state after what the decision writes."""
     match decision:
         case Begin(operation):
             ids = state.ids + 1
@@ -152,7 +153,7 @@ def _start(state: ModelState) -> ModelState:
 
 
 def _write(state: ModelState) -> ModelState:
-    """The person works: the newest version is now in the volume and nowhere else."""
+    """The user works: the newest version is now in the volume and nowhere else."""
     assert state.row.home_store_key is not None
     newest = max((state.newest or 0) + 1, *state.volumes.values(), *state.archives.values(), 1)
     return replace(state, volumes=state.volumes | {state.row.home_store_key: newest}, newest=newest)
@@ -163,7 +164,7 @@ def _remove_container(state: ModelState) -> ModelState:
 
 
 def _upload(state: ModelState) -> ModelState:
-    """Create-only: an archive that is there already is done."""
+    """Write an archive unless it is there already: it is never written over."""
     row = state.row
     assert row.archive_op_id is not None, f"{row.operation} has no archive id"
     version = EMPTY

@@ -54,7 +54,7 @@ ARCHIVES = (
     *product((KEY, OTHER_KEY), (ArchiveState.READABLE, ArchiveState.NOT_FOUND, ArchiveState.UNKNOWN)),
 )
 ERRORS = ("none", "next try due", "next try later", "terminal")
-"""In ERROR, where there is always a terminal one: passing, and the same three."""
+"""The errors of a row in ERROR, where there is always a terminal one: passing, and the same three."""
 MOMENTS: dict[str, dict[str, Any]] = {
     "calm": {},
     "overdue": {"op_started_at": LONG_AGO, "op_progress_at": LONG_AGO},
@@ -79,7 +79,7 @@ _CONTAINERS = {"exited": container(running=False, answered=False), "ready": cont
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`completions`: every definite state that the unanswered questions leave possible."""
+    """One case. `completions`: every definite state that the unanswered questions leave possible."""
 
     row: Workspace
     facts: Facts

@@ -1,4 +1,4 @@
-"""What the front door does in each phase."""
+"""What the proxy does with a request in each phase."""
 
 from itertools import product
 

@@ -52,7 +52,7 @@ def test_in_error_only_a_container_holds_a_slot() -> None:
 
 
 def test_an_error_that_may_end_without_being_asked_keeps_its_slot() -> None:
-    """Otherwise it would come back beyond the limit."""
+    """A workspace would otherwise come back beyond the limit."""
     passing = broken(archived(desired_state=Desired.RUNNING), ErrorReason.ARCHIVE_ACCESS_ERROR)
     assert holds_slot(passing)
     recovering = replace(broken(archived(desired_state=Desired.RUNNING)), recover_requested_at=NOW)

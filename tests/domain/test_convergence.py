@@ -188,7 +188,7 @@ class Walk:
             self._look()
 
     def _look(self) -> None:
-        """A pass that only observes."""
+        """Take a pass that only observes."""
         row = failures.settle_health(
             self.state.row, judge(self.state.row, self.state.facts(), self.state.now), self.state.now
         )

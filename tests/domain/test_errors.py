@@ -1,4 +1,4 @@
-"""Every reason of the seeds has a rule, and what people see survives the database."""
+"""Every reason of the specification has a rule, and what people see survives the database."""
 
 import json
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ def test_each_reason_tells_a_person_what_it_means_and_what_to_do(reason: ErrorRe
 
 
 def test_only_the_observed_ones_clear_themselves() -> None:
-    """The first two clear themselves; terminal errors only by recover."""
+    """Only two reasons clear themselves; every other terminal error is cleared by recover alone."""
     assert {reason for reason, rule in REASONS.items() if rule.clears_itself} == {
         ErrorReason.CONTAINER_WITHOUT_VOLUME,
         ErrorReason.ARCHIVE_ACCESS_ERROR,

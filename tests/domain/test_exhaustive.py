@@ -60,14 +60,15 @@ def goal(ws: Workspace) -> str:
 
 
 def whole_volume(ws: Workspace, facts: Facts) -> bool:
-    """Present, not half restored, not leaving, and ours to call a home: not one that a stalled leader made late."""
+    """Whether the volume is a home: present, not half restored, not leaving, and not one that a stalled leader made
+    late."""
     home = ws.home
     made = home.live or ws.operation is Operation.PROVISIONING or home.marker == (ws.archive_key, OP_ID)
     return bool(facts.volumes) and not gone(ws, facts) and home.restoring is None and not home.deleting_volume and made
 
 
 def gone(ws: Workspace, facts: Facts) -> bool:
-    """Absent, or another volume stands under its name."""
+    """Whether the volume is absent, or another one stands under its name."""
     return facts.volumes is not None and facts.volumes.get(VOLUME) != ws.home.volume_instance
 
 
@@ -262,7 +263,7 @@ def test_every_situation_has_one_lawful_decision(tally: Tally) -> None:
         ws = settle_health(before, judged, NOW)
         for rule in broken_by_judge(before, ws, facts, possible):
             findings.add(rule, facts, before)
-        for loaded, wished, late in _wishes(before, ws):
+        for loaded, wished, late in _with_every_desired_state(before, ws):
             combinations += 1
             decision = plan(loaded, wished, facts, POLICY, NOW)
             if type(decision) not in kinds:
@@ -298,7 +299,7 @@ def in_doubt(ws: Workspace) -> bool:
     return None in (seen.volume_ready.status, seen.archive_ready.status, seen.container_ready.status)
 
 
-def _wishes(before: Workspace, ws: Workspace) -> Iterator[tuple[Workspace, Workspace, bool]]:
+def _with_every_desired_state(before: Workspace, ws: Workspace) -> Iterator[tuple[Workspace, Workspace, bool]]:
     """The two rows under every wish and moment. Scratch copies are written over: `replace` would cost 20 × the plan."""
     loaded, judged = replace(before), replace(ws)
     for name, changes in state_space.MOMENTS.items():

@@ -35,7 +35,7 @@ def point(number: int, released_at: datetime | None) -> RestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`points` in any order; some were discarded at some time."""
+    """A workspace's history: its restore points in any order, of which some were discarded at some time."""
 
     points: tuple[RestorePoint, ...]
     row: Workspace
@@ -50,7 +50,7 @@ class History:
         return {key for key in (row.archive_key, making, chosen) if key}
 
     def held(self) -> list[str]:
-        """Oldest first."""
+        """The restore points that are still held, oldest first."""
         return [p.key for p in sorted(self.points, key=lambda p: p.created_at) if p.released_at is None]
 
     def discarded(self, *, recently: bool) -> set[str]:
@@ -130,7 +130,7 @@ def test_an_old_half_restored_volume_is_let_go() -> None:
 
 
 def test_a_leaving_volume_is_kept_while_its_archive_is_not_known_to_be_readable() -> None:
-    """After a recovery: the delete stopped half-way, and the archive is now lost."""
+    """After a recovery the delete stopped half-way, and the archive is now lost."""
     home = HomeContext(incarnation=1, deleting_volume=True)
     row = workspace(phase=Phase.PENDING, home_store_key=VOLUME, home=home, archive_key="k")
     assert protected_volumes(row, RETENTION, NOW) == {VOLUME}

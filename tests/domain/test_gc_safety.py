@@ -89,7 +89,7 @@ def test_all_reasons_are_named_at_once() -> None:
 def test_a_fifth_and_more_than_ten_of_one_kind_is_too_many(
     kind: ResourceKind, existing: int, unwanted: int, refused: bool
 ) -> None:
-    """However much there is of the other kinds."""
+    """The loss of one kind is seen, however much there is of the other kinds."""
     others = {other: ResourceCount(10_000, 0) for other in ResourceKind if other is not kind}
     found = alarms(counts={**others, kind: ResourceCount(existing, unwanted)})
     assert found == ([SafetyCheck.TOO_MANY] if refused else [])

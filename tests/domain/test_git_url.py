@@ -16,6 +16,9 @@ from codehub.domain.template import checked_git_url
         "ssh://git.example.com/~ann/x",
         "git@git.example.com:team/shop.git",
         "https://git.example.com/a%20b",
+        "https://gitlab/team/shop.git",
+        "git@forge:team/shop.git",
+        "ssh://git@forge/team/shop.git",
     ],
 )
 def test_ordinary_addresses_are_taken(url: str) -> None:

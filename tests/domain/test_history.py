@@ -20,7 +20,7 @@ def entry(minutes: float, key: UUID, kind: LedgerKind, before: str, after: str) 
 
 
 def steps_of(**day: object) -> tuple[HistoryPoint, ...]:
-    return history(HistoryData(**{"now": NOW, "running": 0, "happenings": [], "archived": [], **day}))  # type: ignore[arg-type]
+    return history(HistoryData(**{"now": NOW, "running": 0, "entries": [], "archived": [], **day}))  # type: ignore[arg-type]
 
 
 def test_a_day_without_anything_is_a_day_of_nothing() -> None:
@@ -54,7 +54,7 @@ def test_starts_are_timed_and_what_ran_is_counted_backwards() -> None:
         entry(10, one, LedgerKind.PHASE, Phase.RUNNING, Phase.STANDBY),
         entry(9, other, LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING),
     ]
-    *_, earlier, third, second, last = steps_of(running=1, happenings=told)
+    *_, earlier, third, second, last = steps_of(running=1, entries=told)
     assert [step.running for step in (earlier, third, second, last)] == [0, 1, 1, 1]
     assert [step.starts for step in (earlier, third, second, last)] == [0, 1, 0, 1]
     assert (third.start_seconds_median, last.start_seconds_worst) == (60.0, 780.0)

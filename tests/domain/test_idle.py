@@ -31,7 +31,7 @@ def seconds(count: float) -> timedelta:
 
 
 def running(**changes: Any) -> Workspace:
-    """Runs since NOW."""
+    """A workspace that runs since NOW."""
     row = with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING, phase_changed_at=NOW)
     return replace(row, **changes)
 
@@ -57,7 +57,7 @@ def verdict(
 
 
 def stops_at(row: Workspace, policy: IdlePolicy = POLICY, lease: datetime | None = None) -> datetime | None:
-    """When the rules say that it ends; at its very beginning nothing is due."""
+    """When the rules say that the run ends; at its very beginning nothing is due."""
     assert verdict(row, LONG_AGO, policy, lease) == Keep()
     return idle_deadline(row, lease, policy)[0]
 
@@ -200,7 +200,8 @@ def test_a_warning_for_another_end_does_not_count() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A life seen by a timer: every so often it looks, and people are active or hold leases in between."""
+    """A workspace's days as a timer sees them: every so often it looks, and users are active or hold leases in
+    between."""
 
     standby_ttl: int
     archive_ttl: int

@@ -76,7 +76,7 @@ def test_another_volume_of_the_name_is_not_the_one_that_is_being_restored() -> N
 
 
 def test_another_volume_of_the_name_is_not_the_home_that_is_leaving() -> None:
-    """Should the archive be lost, it does not hold the home."""
+    """A volume that was never live does not hold the home, should the archive be lost."""
     home = HomeContext(incarnation=1, deleting_volume=True, volume_instance=INSTANCE)
     row = with_home(home=home, archive_key=KEY, archive_op_id=OP_ID)
     look = facts(volumes={VOLUME: "another"}, archive=ArchiveState.NOT_FOUND)

@@ -1,4 +1,6 @@
-"""Why it is up, when it stops, what keeps it from stopping, why it stopped: as the TTL runner really does."""
+"""Why a workspace is up, when it stops, what keeps it from stopping, and why it stopped: as the TTL runner really
+does.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -47,7 +49,7 @@ def test_it_tells_when_the_runner_would_really_stop(ttl: int, lease: int | None,
 
 
 def runner_stops(row: Workspace, lease_until: datetime | None, policy: IdlePolicy) -> datetime | None:
-    """The runner, second by second."""
+    """When the TTL runner stops the workspace, asked second by second."""
     warned = None
     for second in range(9_000):
         now = NOW + timedelta(seconds=second)
@@ -93,37 +95,37 @@ def test_a_lease_is_an_obstacle_with_an_end() -> None:
 
 
 def test_why_it_is_up_is_the_last_wish_to_run() -> None:
-    story = [
+    entries = [
         entry(LedgerKind.WISH, "STANDBY", "RUNNING", "bob"),
         entry(LedgerKind.WISH, "RUNNING", "STANDBY", "ttl", "idle"),
         entry(LedgerKind.CREATED, None, "RUNNING"),
     ]
-    up = explain(ran(), None, story, POLICY, NOW).why_up
+    up = explain(ran(), None, entries, POLICY, NOW).why_up
     assert up is not None
     assert (up.actor, up.reason) == ("bob", "asked")
     asleep = ran(phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    assert explain(asleep, None, story, POLICY, NOW).why_up is None
+    assert explain(asleep, None, entries, POLICY, NOW).why_up is None
 
 
 def test_why_it_stopped_is_the_wish_behind_the_stop() -> None:
-    story = [
+    entries = [
         entry(LedgerKind.WISH, "STANDBY", "ARCHIVED", "ann"),
         entry(LedgerKind.PHASE, "RUNNING", "STANDBY", "controller", ""),
         entry(LedgerKind.WISH, "RUNNING", "STANDBY", "ttl", "idle"),
         entry(LedgerKind.PHASE, "STANDBY", "RUNNING", "controller", ""),
     ]
-    stop = explain(ran(), None, story, POLICY, NOW).last_stop
+    stop = explain(ran(), None, entries, POLICY, NOW).last_stop
     assert stop is not None
     assert (stop.actor, stop.reason) == ("ttl", "idle")
 
 
 def test_a_container_that_ended_by_itself_has_no_wish_behind_it() -> None:
-    story = [
+    entries = [
         entry(LedgerKind.PHASE, "RUNNING", "STANDBY", "controller", ""),
         entry(LedgerKind.PHASE, "STANDBY", "RUNNING", "controller", ""),
         entry(LedgerKind.WISH, "RUNNING", "STANDBY", "ann"),
     ]
-    stop = explain(ran(), None, story, POLICY, NOW).last_stop
+    stop = explain(ran(), None, entries, POLICY, NOW).last_stop
     assert stop is not None
     assert (stop.actor, stop.reason) == ("controller", "container_ended")
     assert explain(ran(), None, [], POLICY, NOW).last_stop is None

@@ -351,7 +351,7 @@ def test_repointing_makes_the_volume_the_home_again(newest: str | None) -> None:
 
 @pytest.mark.parametrize("newest", [None, OTHER_KEY])
 def test_repointing_does_not_undo_a_restore_that_has_succeeded(newest: str | None) -> None:
-    """Otherwise the restore is run again, from an older archive, into the home that is whole and live."""
+    """The restore would otherwise be run again, from an older archive, into the home that is whole and live."""
     home = HomeContext(incarnation=1, marker=(KEY, OP_ID))
     before = busy(archived(home_store_key=VOLUME, home=home, desired_state=Desired.RUNNING), Operation.RESTORING)
     lost = facts(VOLUME, archive=ArchiveState.NOT_FOUND)
@@ -436,7 +436,7 @@ DAMAGED = Failure(ErrorReason.ARCHIVE_CORRUPTED, "the checksum is wrong")
 
 
 def found_damaged() -> Workspace:
-    """In ERROR, since a restore has read KEY and found its checksum wrong."""
+    """A row in ERROR, since a restore has read KEY and found its checksum wrong."""
     row = fail(begun(archived(desired_state=Desired.RUNNING), Operation.RESTORING), DAMAGED)
     assert (row.phase, row.error_reason) == (Phase.ERROR, ErrorReason.ARCHIVE_CORRUPTED)
     return row
@@ -499,7 +499,7 @@ def test_the_archive_of_an_operation_is_told_by_its_id() -> None:
 
 @pytest.mark.parametrize("reason", list(ErrorReason))
 def test_the_context_of_an_error_holds_the_fields_of_its_reason(reason: ErrorReason) -> None:
-    """As the specification lists them, whatever the failure itself knew."""
+    """The fields are those that the specification lists, whatever the failure itself knew."""
     row = busy(with_home(archive_key=KEY, image_ref="tools:1"), Operation.STARTING)
     known = {"exit_code": 137}
     info = fail(row, Failure(reason, "it ended", dict(known))).error_info

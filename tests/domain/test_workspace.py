@@ -79,7 +79,7 @@ def test_a_wish_is_pending_until_it_is_handled_and_again_when_repeated(wish: str
     assert pending(requested_at=NOW)
     assert not pending(requested_at=NOW, handled_at=NOW)
     assert pending(requested_at=later, handled_at=NOW)
-    assert workspace(**{f"{wish}_requested_at": NOW}).wish_pending
+    assert workspace(**{f"{wish}_requested_at": NOW}).request_pending
 
 
 def test_a_row_cannot_be_written_over() -> None:

@@ -15,7 +15,7 @@ from tests.house.project import SOURCE, project_files, shown
 STATIC = SOURCE / "dashboard" / "static"
 GENERATED = STATIC / "core" / "states.js"
 TRANSLATIONS = {"translations/en.js", "translations/ko.js"}
-"""One dictionary each: a list, not a program."""
+"""The modules that are one dictionary each: a list, not a program."""
 
 SINKS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML|srcdoc"
@@ -79,13 +79,13 @@ def test_everything_that_is_imported_is_served() -> None:
 def test_an_action_is_allowed_exactly_where_the_table_knows_its_way() -> None:
     ways = {(row.phase.value, wish.value) for row in TABLE for wish in row.desired}
     for name, action in states()["ACTIONS"].items():
-        if action["wish"] is not None:
+        if action["desired"] is not None:
             assert action["phases"], name
-            assert {(phase, action["wish"]) for phase in action["phases"]} <= ways, name
+            assert {(phase, action["desired"]) for phase in action["phases"]} <= ways, name
     told = [
         (row["phase"], wish, row["operation"], row["leadsTo"])
         for row in states()["TRANSITIONS"]
-        for wish in row["wishes"]
+        for wish in row["desired"]
     ]
     assert told == [(row.phase, wish, row.operation, row.leads_to) for row in TABLE for wish in row.desired]
 
@@ -97,7 +97,7 @@ def test_the_ways_out_are_those_that_the_advice_names(reason: ErrorReason) -> No
 
 
 def test_no_module_writes_a_state_s_label_itself() -> None:
-    """They come from the generated file (English) and from the words (Korean), by key."""
+    """Labels come from the generated file (English) and from the translations (Korean), by key."""
     labels = {words["label"] for words in states()["PHASES"].values()}
     quoted = re.compile("|".join(f'"{re.escape(label)}"' for label in labels))
     assert [

@@ -15,7 +15,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?
 
 
 def contracts() -> dict[str, str]:
-    """Title → text of each numbered section."""
+    """The title and the text of each numbered section."""
     parts = re.split(r"^## (\d+\. .+)$", CONTRACTS.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

@@ -40,7 +40,7 @@ def test_every_dependency_is_pinned() -> None:
 
 
 def requirements(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
-    """Name → (version, the hashes of the files of that release)."""
+    """The version of each requirement, and the hashes of the files of that release, by name."""
     found = {}
     for entry in re.split(r"\n(?=\S)", path.read_text()):
         if entry.startswith("#"):

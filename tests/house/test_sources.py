@@ -1,4 +1,4 @@
-"""The habits of the house that a reader would otherwise have to watch for."""
+"""Habits of this code base that a reader would otherwise have to watch for."""
 
 import ast
 import re

@@ -11,9 +11,9 @@ from tests.house.project import SOURCE
 
 TRANSLATIONS = SOURCE / "dashboard" / "static" / "translations"
 RAISED = {"ConcurrencyLimit": 2, "Conflict": 1, "LimitReached": 2}
-"""Which place of the call holds the code."""
+"""Which argument of the call holds the code."""
 UNSEEN = {"internal", "offline"}
-"""Named where they are made: a failure of our own, and a server that is not there."""
+"""The codes that are named where they are made: a failure of our own, and a server that is not there."""
 
 
 def words(language: str, start: str) -> set[str]:
@@ -43,7 +43,7 @@ def codes() -> Iterator[str | None]:
 
 
 def reasons() -> Iterator[str | None]:
-    """Of wishes: what the ledger says for whoever asks why."""
+    """The reasons of commands: what the ledger says to whoever asks why."""
     for node in nodes("usecases"):
         if isinstance(node, ast.Call):
             yield from (text_of(word.value) for word in node.keywords if word.arg == "reason")

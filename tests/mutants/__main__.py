@@ -23,8 +23,8 @@ WALL_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """`seeds` is how many were played until the bug showed (0: a test showed it); None if it did not, and `finding`
-    says why."""
+    """The result of one search. `seeds` is how many were run until the bug showed (0: a test showed it); None if it did
+    not, and `finding` says why."""
 
     name: str
     seeds: int | None
@@ -85,7 +85,7 @@ def hunt(mutant: Mutant, first: int, seeds: int) -> Hunt:
 
 
 def tested(mutant: Mutant, tree: Path, began: float) -> Hunt:
-    """Only a test that ran and failed has caught it."""
+    """Run the test that a mutant names: only one that ran and failed has caught the bug."""
     output = in_tree(tree, "pytest", "-q", "-p", "no:cacheprovider", str(mutant.test))
     failed = re.search(r"^\d+ failed", output, re.MULTILINE)
     seconds = round(time.monotonic() - began, 1)

@@ -1,4 +1,6 @@
-"""Planted bugs in how a backend is recognised. The search has one backend of each kind, so tests must catch these."""
+"""Planted bugs in how a backend's identity is checked. The search has one backend of each kind, so tests must catch
+these.
+"""
 
 from tests.mutants.patches import Mutant, Patch
 
@@ -6,7 +8,7 @@ BACKENDS = "coordinator/backends.py"
 JOB = "job/store.py"
 TESTS = "tests/coordinator/test_backend_identity.py::"
 
-BACKEND_IDENTITIES = (
+BACKEND_IDENTITY = (
     Mutant(
         "another backend's answers are believed",
         (Patch(BACKENDS, "        if found != expected:\n", "        if not expected:\n"),),
@@ -30,7 +32,7 @@ BACKEND_IDENTITIES = (
     Mutant(
         "a coordinator with another runtime leads",
         (Patch(BACKENDS, "    if found != remembered.identity:\n", "    if not remembered.identity:\n"),),
-        test=f"{TESTS}test_a_coordinator_in_another_world_does_not_lead",
+        test=f"{TESTS}test_a_coordinator_with_another_runtime_does_not_lead",
     ),
     Mutant(
         "an archive is written into whatever is mounted",

@@ -3,7 +3,7 @@
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
-from tests.mutants.backend_identity import BACKEND_IDENTITIES
+from tests.mutants.backend_identity import BACKEND_IDENTITY
 from tests.mutants.collector import COLLECTOR
 from tests.mutants.outages import OUTAGES
 from tests.mutants.patches import Mutant, Patch
@@ -14,7 +14,7 @@ RECONCILER = "coordinator/reconciler.py"
 OBSERVER = "coordinator/observer.py"
 QUEUE = "coordinator/queue.py"
 BACKENDS = "coordinator/backends.py"
-TIMER = "coordinator/ttl_runner.py"
+TTL_RUNNER = "coordinator/ttl_runner.py"
 JUDGE = "domain/judge.py"
 PLAN = "domain/plan.py"
 FAILURES = "domain/failures.py"
@@ -109,7 +109,7 @@ LEADER = (
     ),
 )
 
-SIGHT = (
+OBSERVATION = (
     Mutant(
         "unknown treated as absent: volumes",
         (Patch(OBSERVER, "            volumes = None\n", "            volumes = {}\n"),),
@@ -283,7 +283,7 @@ USERS = (
         "TTL ignores that activity cannot be read",
         (
             Patch(
-                TIMER,
+                TTL_RUNNER,
                 "        seen = await self._activity.read()\n",
                 "        try:\n"
                 "            seen = await self._activity.read()\n"
@@ -331,4 +331,4 @@ USERS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *USERS, *COLLECTOR, *OUTAGES, *BACKEND_IDENTITIES)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *OBSERVATION, *HOME, *USERS, *COLLECTOR, *OUTAGES, *BACKEND_IDENTITY)

@@ -4,7 +4,6 @@ storage) or never meets the disaster (an empty database), the mutant names the t
 from tests.mutants.patches import Mutant, Patch
 
 RUNNER = "coordinator/gc_runner.py"
-REPORT = "coordinator/gc_runner.py"
 RECONCILER = "coordinator/reconciler.py"
 OPERATIONS = "domain/operations.py"
 RULES = "domain/gc_rules.py"
@@ -14,13 +13,13 @@ MARKS = "adapters/memory/database.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 
-REFUSES = "tests/coordinator/test_gc_runner.py::test_it_refuses_to_be_catastrophic"
+REFUSES = "tests/coordinator/test_gc_refusals.py::test_it_refuses_to_be_catastrophic"
 OLDER = "tests/coordinator/test_older_database.py"
 PURGE = "            if not await self._commands.purge(ws.id, self._retention.undo, self._robot):\n"
 JUDGED_AGAIN = "partial(may_sweep, resource, self._retention)"
 
 SWEEPING = (
-    Mutant("the collector sweeps without grace", (Patch(REPORT, "begins + retention.grace", "begins"),)),
+    Mutant("the collector sweeps without grace", (Patch(RUNNER, "begins + retention.grace", "begins"),)),
     Mutant("the collector ignores restore points", (Patch(RULES, "[: retention.restore_points]", "[:0]"),)),
     Mutant(
         "the collector takes the archive in use",
@@ -126,7 +125,7 @@ NAMED = (
     ),
     Mutant(
         "the collector sweeps an archive whose making was not recorded",
-        (Patch(REPORT, "if op_id not in recorded)", "if not op_id)"),),
+        (Patch(RUNNER, "if op_id not in recorded)", "if not op_id)"),),
         test=f"{OLDER}::test_an_archive_whose_making_was_not_recorded_stops_the_collector",
     ),
     Mutant(
@@ -159,7 +158,7 @@ NAMED = (
         "a backend that does not answer counts as empty",
         (
             Patch(
-                REPORT,
+                RUNNER,
                 "        volumes = await self._runtime.volumes()\n",
                 "        try:\n            volumes = await self._runtime.volumes()\n"
                 "        except Exception:\n            volumes = {}\n",

@@ -1,4 +1,4 @@
-"""How a bug is planted: exact text in a copy of the source is replaced. The source itself never knows."""
+"""How a bug is planted: exact text in a copy of the source is replaced; the source itself is not changed."""
 
 import shutil
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ PACKAGE = Path("src/codehub")
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """`file` is relative to the package; `old` must be in it exactly once."""
+    """One replacement. `file` is relative to the package; `old` must be in it exactly once."""
 
     file: str
     old: str
@@ -19,7 +19,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`test` must catch it, where the search over fault schedules cannot: it does not run that code."""
+    """A planted bug. `test` must catch it, where the search over fault schedules cannot: it does not run that code."""
 
     name: str
     patches: tuple[Patch, ...]
@@ -27,7 +27,7 @@ class Mutant:
 
 
 class DoesNotApply(Exception):
-    """The source has changed: the catalogue must follow it."""
+    """The text to replace is not there once: the source has changed, and the catalogue must follow it."""
 
 
 def plant(mutant: Mutant, tree: Path) -> None:
@@ -44,7 +44,7 @@ def patched(text: str, patch: Patch) -> str:
 
 
 def copy_tree(to: Path) -> None:
-    """The package and the tests, without what an interpreter left beside them."""
+    """Copy the package and the tests, without what an interpreter left beside them."""
     for name in ("src", "tests"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", to)

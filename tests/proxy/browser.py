@@ -36,7 +36,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 class Tab:
-    """One page in a context of its own."""
+    """One page in a browser context of its own."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -51,7 +51,7 @@ class Tab:
 
 @asynccontextmanager
 async def tab(browser: Browser, **options: Any) -> AsyncIterator[Tab]:
-    """In English on a desktop, unless told otherwise. Fails if the page ran into an error or its own policy."""
+    """A page in English on a desktop, unless told otherwise. Fails if the page ran into an error or its own policy."""
     context = await browser.new_context(**({"locale": "en-GB"} | options))
     opened = Tab(await context.new_page())
     try:

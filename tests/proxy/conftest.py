@@ -1,4 +1,4 @@
-"""A proxy on the event loop it runs on in earnest, before workspaces that are real servers."""
+"""A proxy on the event loop that it runs on in production, before workspaces that are real servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -59,7 +59,7 @@ class SignedInUser:
 
 @dataclass
 class Outages:
-    """What was asked of databases and bus, and what of it fails."""
+    """A network that notes what was asked of databases and bus, and in which some of it fails."""
 
     asked: list[str] = field(default_factory=list)
     away: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Deployment:
         return self.database.state.rows[key]
 
     def knows(self, slug: str, phase: Phase) -> bool:
-        """Has the proxy heard of it?"""
+        """Wait until the proxy has heard of the change."""
         entry = self.proxy.authorizer._workspaces.known(slug)
         return entry is not None and entry.workspace.phase is phase
 
@@ -139,7 +139,7 @@ class Deployment:
         return f"{workspace.slug}.{BASE}" if port is None else f"{port}--{workspace.slug}.{BASE}"
 
     async def visit(self, somebody: SignedInUser, workspace: Workspace, port: int | None = None) -> str:
-        """The secret of a visit, as a ticket from the dashboard gives it."""
+        """Enter a workspace; returns the secret of a visit, as a ticket from the dashboard gives it."""
         known = somebody.visits.get((workspace.slug, port))
         if known is None:
             ticket = Ticket(somebody.user.id, workspace.id, session_of(somebody), port)
@@ -184,7 +184,7 @@ class Deployment:
         return await raw.head()
 
     async def socket(self, *lines: str, host: str, path: str = "/") -> "Socket":
-        """An upgrade, as a browser asks for it; `lines` are more headers."""
+        """The lines that ask for an upgrade, as a browser does; `lines` are more headers."""
         raw = RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
         self.opened.append(raw)
         asked = (
@@ -216,7 +216,7 @@ class Socket:
         return int(self.head[9:12])
 
     async def close_code(self) -> int:
-        """Of the frame that ends it; 0 if it just ends."""
+        """The code of the frame that closes a socket; 0 if it just ends."""
         rest = await self.raw.rest()
         at = rest.rfind(b"\x88")
         return int.from_bytes(rest[at + 2 : at + 4], "big") if at >= 0 else 0

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class StubAuthorizer:
-    """Forwards everything to one endpoint, unless a path has a verdict of its own."""
+    """An authorizer that forwards everything to one endpoint, unless a path has a verdict of its own."""
 
     def __init__(self, forward: Forward) -> None:
         self.forward = forward
@@ -83,7 +83,7 @@ class RawConnection:
         return await in_time(self.reader.readuntil(b"\r\n\r\n"))
 
     async def answer(self) -> tuple[bytes, bytes]:
-        """One answer with a counted or chunked body; the body without its coding."""
+        """Read one answer with a counted or chunked body; returns the body without its coding."""
         head = await self.head()
         for line in head.lower().split(b"\r\n"):
             if line.startswith(b"content-length:"):

@@ -25,7 +25,7 @@ from tests.proxy.fake_workspace import FakeWorkspace, Seen
 
 Tell = Callable[[Language], PageModel]
 Wake = Callable[[str | None], tuple[int, Tell]]
-"""Given which workspace is to give way; says the answer's status and what it tells."""
+"""Asked which workspace is to give way; answers with a status and what to tell."""
 SignIn = Callable[[dict[str, Any]], Respond]
 _ROW = rows.with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING)
 RUNNING = workspace_page(_ROW, access_to(_ROW), Language.ENGLISH, wakes=False)
@@ -33,7 +33,7 @@ IDE = b"<!doctype html><title>IDE</title><link rel=icon href=data:,><h1>The IDE<
 
 
 class PageServer:
-    """`tell` None: the workspace runs, and answers itself."""
+    """What the server tells. `tell` None: the workspace runs, and answers itself."""
 
     routes = ()
 
@@ -82,7 +82,7 @@ class PageServer:
         return sum((head.method, head.target) == (method, target) for head in self.asked)
 
     async def polled(self) -> None:
-        """Somebody has asked for news."""
+        """Wait until somebody has asked for news."""
         await eventually(lambda: self.polls > 0)
 
     # ── the authorizer ───────────────────────────────────────────────────────────────────────────────────────────────

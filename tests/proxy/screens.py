@@ -59,7 +59,7 @@ def of(row: Workspace, *, wakes: bool = False) -> Tell:
 
 
 def pages() -> Iterator[Tell | None]:
-    """None: the sign-in page."""
+    """The page to show; None: the sign-in page."""
     wanted = rows.with_home(desired_state=Desired.RUNNING, name="blog")
     others = [
         rows.workspace(id=UUID(int=n), name=name, phase=Phase.RUNNING, desired_state=Desired.RUNNING)

@@ -92,7 +92,8 @@ async def test_a_large_head_of_many_lines_passes_from_a_workspace(
 
 
 async def test_a_silent_answer_is_waited_for_as_long_as_is_set(workspace: FakeWorkspace) -> None:
-    """Before its head and within its body, as a quiet event stream is; a body that stops coming is another matter."""
+    """An answer may be quiet before its head and within its body, as an event stream is; a body that stops coming is
+    another matter."""
     go_on = asyncio.Event()
 
     async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,9 +14,11 @@ from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS
 from tests.proxy.recording.tape import Frame, Mark, Request, Tape, read
 
 SOON = 200.0
-"""A ping every thirty seconds takes five of them to be recognised, and one person's own work may stand between."""
+"""After how long a tab left alone counts no more: a ping every thirty seconds takes five of them to be recognised, and
+a person's own work may stand between.
+"""
 RARELY = 45.0
-"""A person at work is seen at least as often. The shortest idle time that stops a workspace is twice that."""
+"""How often a person at work is seen at least. The shortest idle time that stops a workspace is twice that."""
 LARGEST = 100_000
 
 
@@ -86,7 +88,7 @@ def test_opening_a_tab_counts(tape: Tape) -> None:
 
 @pytest.mark.parametrize("name", ["jupyterlab", "vite", "wetty"])
 def test_these_tabs_are_never_silent(name: str) -> None:
-    """Else they would prove nothing."""
+    """Recordings without requests would prove nothing."""
     tape = read(APPLICATION_TAPES / f"{name}.jsonl.zst")
     for begin, end in quiet(tape):
         said = [one for one in tape.entries if isinstance(one, Request) or (isinstance(one, Frame) and one.client)]
@@ -95,7 +97,7 @@ def test_these_tabs_are_never_silent(name: str) -> None:
 
 
 def test_jupyterlab_as_the_ide_left_alone_soon_counts_no_more() -> None:
-    """What its server sends counts there, and it sends nothing by itself."""
+    """What an IDE's server sends counts, and this one sends nothing by itself."""
     tape = read(APPLICATION_TAPES / "jupyterlab.jsonl.zst")
     found = played(tape, output=True)
     assert [at for begin, end in quiet(tape) for at in found if begin + SOON <= at < end] == []
@@ -107,7 +109,8 @@ HOUR = 3600.0
 
 
 def left_alone_longer(tape: Tape) -> tuple[float, list[Request]]:
-    """When it is left alone, and its requests from the first. For an hour each kind goes on with its recorded gaps."""
+    """When the tab is left alone, and its requests from the first. For an hour each kind goes on with its recorded
+    gaps."""
     [(begin, end), _] = quiet(tape)
     requests = [one for one in tape.entries if isinstance(one, Request) and one.at < end]
     kinds: dict[tuple[str, str], list[Request]] = {}
@@ -125,7 +128,7 @@ def left_alone_longer(tape: Tape) -> tuple[float, list[Request]]:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_a_tab_left_alone_behind_several_processes_counts_no_more(processes: int) -> None:
-    """Each of them gets a share of the requests, and so sees a period with gaps."""
+    """Each of several processes gets a share of the requests, and so sees a period with gaps."""
     begin, requests = left_alone_longer(read(APPLICATION_TAPES / "jupyterlab.jsonl.zst"))
     player = Player(processes)
     for request in requests:
@@ -134,7 +137,7 @@ def test_a_tab_left_alone_behind_several_processes_counts_no_more(processes: int
 
 
 def test_two_tabs_left_alone_count_no_more() -> None:
-    """They ask the same, at the same period but not at the same moments."""
+    """Several tabs ask the same, at the same period but not at the same moments."""
     begin, requests = left_alone_longer(read(APPLICATION_TAPES / "jupyterlab.jsonl.zst"))
     later = [replace(one, at=one.at + 3.7) for one in requests]
     player = Player()

@@ -104,7 +104,7 @@ async def test_another_program_at_the_same_name_is_another_site(deployment: Depl
 
 
 async def test_a_workspace_s_pages_stop_nobody_else_s_in_an_admin_s_name(deployment: Deployment) -> None:
-    """An admin looks into Bob's workspace; its pages ask our own desk on their host to stop Ann's."""
+    """An admin looks into Bob's workspace; its pages ask the reserved endpoints on their host to stop Ann's."""
     ann, bob, root = (
         await deployment.person(),
         await deployment.person("bob"),
@@ -177,7 +177,8 @@ async def test_who_is_signed_out_while_we_look_for_a_port_gets_no_socket(deploym
 
 
 async def test_no_pass_outlives_what_it_was_given_for(deployment: Deployment) -> None:
-    """Another header each time: a new pass, for as long as the first, or asking could be put off again and again."""
+    """Another header each time gets a new permission, for as long as the first, or asking could be put off again and
+    again."""
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
     parser._remembered.clear()
@@ -206,7 +207,8 @@ async def test_who_cannot_hear_of_sign_outs_asks_again(deployment: Deployment) -
 
 
 async def test_one_workspace_is_one_entry_by_whichever_name(deployment: Deployment) -> None:
-    """Asked for by host and by path at once: were there two, events would reach one, and the other's passes stay."""
+    """The workspace is asked for by host and by path at once: were there two entries, events would reach one, and the
+    other's permissions stay."""
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
     deployment.outages.faults["runtime.endpoint"] = Fault(FaultKind.SLOW, 0.2)

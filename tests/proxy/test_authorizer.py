@@ -104,7 +104,7 @@ async def test_an_admin_s_token_opens_others_workspaces_only_with_the_scope_for_
 async def test_a_visit_is_worth_what_the_token_behind_it_is(
     deployment: Deployment, scopes: frozenset[Scope], status: int
 ) -> None:
-    """However its ticket came about: the token is looked at each time."""
+    """However the ticket came about, the token is looked at each time."""
     ann, root = await deployment.person(), await deployment.person("root", Role.ADMIN, scopes)
     demo = await deployment.workspace(ann)
     found = await deployment.workspace_access.identity.accounts.token(digest(root.token))
@@ -404,7 +404,7 @@ async def test_a_hot_request_asks_nobody(deployment: Deployment) -> None:
 async def test_one_that_cannot_be_looked_at_keeps_nobody_from_the_others(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a runtime may stumble over: the worker that serves everybody does not end for it."""
+    """Whatever a runtime may fail with, the worker that serves everybody does not end for it."""
     ann = await deployment.person()
     odd, demo = await deployment.workspace(ann, name="odd"), await deployment.workspace(ann)
     for workspace in (odd, demo):
@@ -438,7 +438,7 @@ async def test_a_stop_is_noticed_and_so_is_the_next_start(deployment: Deployment
 
 
 async def test_whoever_cannot_hear_asks_again(deployment: Deployment) -> None:
-    """A bus that is away: sign-outs and stops are found out from the database, within a moment."""
+    """While the bus is away, sign-outs and stops are found out from the database, within a moment."""
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
     assert (await deployment.get(demo, "/", ann)).status_code == 200

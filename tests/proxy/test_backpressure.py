@@ -10,7 +10,7 @@ from tests.proxy.test_websocket import SWITCH, upgraded
 SIZE = 200_000_000
 PIECE = b"p" * 1_000_000
 ROOM = 40_000_000
-"""Far less than what passes, more than buffers and kernels need."""
+"""How much the proxy may hold: far less than what passes, more than buffers and kernels need."""
 
 
 def peak() -> int:

@@ -91,7 +91,7 @@ async def deployment() -> AsyncIterator[Deployment]:
 
 @pytest.mark.parametrize("place", ["host", "port", "path", "platform"])
 async def test_a_body_arrives_at_every_place(deployment: Deployment, place: str) -> None:
-    """Decided on at once and after a look into the database, as the proxy really does it."""
+    """A request is decided on at once and after a look into the database, as the proxy really does it."""
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
     deployment.runtime.state.listen(demo.id, 3000, deployment.ide.endpoint)

@@ -92,7 +92,8 @@ async def test_many_sockets_at_once(proxy: ProxyHarness, workspace: FakeWorkspac
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_five_thousand_sockets_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In processes of their own, as in earnest; six waves, and memory after the last is as after the first ones."""
+    """Clients run in processes of their own, as in production; six waves, and memory after the last is as after the
+    first ones."""
     program = [sys.executable, "-m"]
     after: list[int] = []
     with (

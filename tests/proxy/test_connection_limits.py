@@ -34,7 +34,7 @@ def counted(server: ProxyServer) -> int:
 
 
 async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers requests, and echoes on sockets."""
+    """A workspace that answers requests, and echoes on sockets."""
     while head := await reader.readuntil(b"\r\n\r\n"):
         if head.startswith(b"GET /ws"):
             writer.write(SWITCH)
@@ -286,7 +286,7 @@ async def test_a_connection_is_whose_request_it_carried_last(workspace: FakeWork
 
 
 async def test_a_user_is_the_same_by_an_equal_id(workspace: FakeWorkspace) -> None:
-    """Who is looked up anew is an equal object, no other person."""
+    """A user who is looked up anew is an equal object, no other user."""
     async with capped(workspace, per_person=1) as proxy:
         key = uuid4()
         proxy.authorizer.verdicts[b"/"] = lambda: Forward(workspace.endpoint, counted_user=UUID(int=key.int))

@@ -20,7 +20,7 @@ from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, StubAuthori
 
 
 def hurried(workspace: FakeWorkspace, **seconds: float) -> ProxyHarness:
-    """One deadline is short, the one that is looked at: on a slow machine no other may come first."""
+    """Limits with one short deadline, the one that is tested: on a slow machine no other may come first."""
     return ProxyHarness(workspace.endpoint, replace(LIMITS, **seconds))  # type: ignore[arg-type]  # all of these are floats
 
 
@@ -29,7 +29,7 @@ def saying(data: bytes, *, after_head: bool = True) -> "Handling":
 
 
 class Handling:
-    """Says these bytes and closes."""
+    """A workspace that says these bytes and closes."""
 
     def __init__(self, data: bytes, *, after_head: bool) -> None:
         self.data, self.after_head = data, after_head
@@ -410,7 +410,7 @@ async def test_no_link_leads_to_another_s_socket(tmp_path: Path) -> None:
 
 
 async def test_a_connect_that_never_ends_is_given_up() -> None:
-    """A listener whose backlog is full lets us wait for ever."""
+    """A listener whose backlog is full lets clients wait for ever."""
     with socket.socket(socket.AF_INET) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

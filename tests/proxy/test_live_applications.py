@@ -18,7 +18,7 @@ from tests.proxy.recording.workbench import chromium
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(1500)]
 
 TTL, PATIENCE = 150.0, 540.0
-"""A tab of either kept its workspace up for that long with that TTL, before its page's own doing was recognised."""
+"""How long a tab of either kept its workspace up with that TTL, before its page's own requests were recognised."""
 WORKS = 20.0
 
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 SETTLED = 20.0
 """A tab that has just been opened has settled when nothing was seen for so long."""
 OVER = 5.0
-"""And so has what followed from something done."""
+"""What followed from something done has settled when nothing was seen for so long."""
 PATIENCE = 300.0
 
 

@@ -52,7 +52,7 @@ def told(row: Workspace, language: Language = ENGLISH, *, wakes: bool = False) -
 
 
 def sensible(view: PageModel) -> None:
-    """What holds for every view."""
+    """Check what holds for every page."""
     said = [view.title, view.text, view.detail, view.report, *(step.label for step in view.steps)]
     said += [action.label for action in view.actions] + ([view.progress.text] if view.progress else [])
     assert view.title

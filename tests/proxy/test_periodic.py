@@ -30,7 +30,7 @@ def counted(times: list[float], kind: int = 1) -> list[float]:
     begin=st.floats(0.0, 1e6),
 )
 def test_a_steady_period_counts_four_times(period: float, late: list[float], begin: float) -> None:
-    """Whatever the period is, and with each up to a twenty-fifth of it late."""
+    """Times at a period, each up to a twenty-fifth of it late."""
     times = [begin + number * period + share * period * 0.04 for number, share in enumerate(late)]
     assert counted(times) == times[:4]
 
@@ -38,7 +38,7 @@ def test_a_steady_period_counts_four_times(period: float, late: list[float], beg
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(("tabs", "share"), [(1, 1.0), (2, 1.0), (3, 1.0), (1, 0.5), (2, 0.5), (1, 0.34)])
 def test_tabs_left_alone_let_a_workspace_stop_within_the_hour(seed: int, tabs: int, share: float) -> None:
-    """`share`: what of their requests this process of the proxy gets."""
+    """The times of several tabs. `share`: what of their requests this process of the proxy gets."""
     chance = random.Random(seed)
     begins = [chance.uniform(0.0, 10.0) for _ in range(tabs)]
     times = sorted(begin + number * 10.0 + abs(chance.gauss(0, 0.1)) for begin in begins for number in range(360))

@@ -344,7 +344,7 @@ def test_one_message_over_many_frames_while_it_rests() -> None:
 @pytest.mark.parametrize("client", [True, False])
 @pytest.mark.parametrize(("first", "rest"), [(400, 65536), (400, 1 << 24)])
 def test_a_frame_that_looks_whole_while_it_rests(client: bool, first: int, rest: int) -> None:
-    """Its length ends in the same digits as that of the message of which it holds only the beginning."""
+    """The length of a frame ends in the same digits as that of the message of which it holds only the beginning."""
     watched = speaking(EXTENSION_HOST, rest=10.0)
     assert watched.client((1, b"?" * 30)) == 1
     whole = outer((1, reply(9)[1] + bytes(first + rest - 5)))
@@ -511,7 +511,7 @@ def test_what_an_ide_sends_counts_unless_it_is_the_very_same_at_a_steady_period(
     ],
 )
 def test_only_sockets_of_vs_code_are_read_as_such(target: str, made: type[IdePresence | AppPresence]) -> None:
-    """A kernel's first byte is one of VS Code's types: read so, nobody at work in a notebook would be seen."""
+    """A kernel's first byte is one of VS Code's types: read as VS Code, nobody at work in a notebook would be seen."""
     assert type(ide_tap(target.encode(), lambda: None)) is made
 
 

@@ -91,7 +91,7 @@ cuts = st.lists(st.integers(1, 60), max_size=6)
 
 
 async def deliver(data: bytes, cuts: list[int], answers: int) -> tuple[FakeWorkspace, bytes]:
-    """Through a proxy of its own, cut into pieces as told."""
+    """Send bytes through a proxy of its own, cut into pieces as told."""
     async with FakeWorkspace() as workspace, ProxyHarness(workspace.endpoint) as proxy:
         raw = await proxy.connect()
         for cut in cuts:

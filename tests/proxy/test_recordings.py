@@ -23,7 +23,7 @@ def tape(request: pytest.FixtureRequest) -> Tape:
 
 
 class Player:
-    """With a tap for each socket, which rests for no time at all."""
+    """Play a tape with a tap for each socket, which rests for no time at all."""
 
     def __init__(self, pieces: random.Random | None) -> None:
         self._pieces = pieces
@@ -98,7 +98,8 @@ def test_the_network_s_cuts_change_nothing(tape: Tape, seed: int) -> None:
 
 
 def test_a_tape_has_quiet_chatter_in_it(tape: Tape) -> None:
-    """Else it would prove nothing: the home is open, so something passes each second or so."""
+    """A recording in which nothing passes would prove nothing: the home is open, so something does each second or
+    so."""
     for doing, (begin, end) in tape.marks().items():
         if doing.startswith("quiet"):
             frames = [entry for entry in tape.entries if isinstance(entry, Frame) and begin <= entry.at < end]

@@ -22,7 +22,7 @@ DEV_CLIENT = b"""<!doctype html><title>app</title><link rel=icon href=data:,><p>
 const again = () => location.reload();
 setInterval(() => fetch("/alive").then((answer) => { if (!answer.ok) again(); }, again), 200);
 </script>"""
-"""Like the client of a dev server: when its server is gone, it reloads until there is one."""
+"""A page like the client of a dev server: when its server is gone, it reloads until there is one."""
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ async def deployment() -> AsyncIterator[Deployment]:
 
 @dataclass
 class Tab:
-    """Ann's, at port 3000 of her workspace. It is only listened to: whatever a test asks of a page's script counts as
-    the person's own act for some seconds, and a reload after it as theirs."""
+    """Ann's tab, at port 3000 of her workspace. It is only listened to: whatever a test asks of a page's script counts
+    as the person's own act for some seconds, and a reload after it as theirs."""
 
     page: Page
     demo: Workspace
@@ -84,14 +84,14 @@ async def stops(deployment: Deployment, demo: Workspace) -> None:
     await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
 
 
-def wishes(deployment: Deployment, tab: Tab) -> Desired:
+def desired_state(deployment: Deployment, tab: Tab) -> Desired:
     return deployment.row(tab.demo.id).desired_state
 
 
 async def stays_asleep(deployment: Deployment, tab: Tab) -> None:
     await tab.shows("asleep")
     await eventually(lambda: tab.polls > 0)
-    assert wishes(deployment, tab) is Desired.STANDBY
+    assert desired_state(deployment, tab) is Desired.STANDBY
 
 
 async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(
@@ -108,7 +108,7 @@ async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(
         await stays_asleep(deployment, tab)
 
         await tab.page.reload()  # as the browser's own button does
-        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
+        await eventually(lambda: desired_state(deployment, tab) is Desired.RUNNING)
 
 
 async def test_our_page_where_nothing_listens_does_not_undo_a_stop(deployment: Deployment, browser: Browser) -> None:
@@ -119,7 +119,7 @@ async def test_our_page_where_nothing_listens_does_not_undo_a_stop(deployment: D
         await stays_asleep(deployment, tab)
         bookmark = await tab.page.context.new_page()
         await bookmark.goto(f"{tab.origin}/deep")
-        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
+        await eventually(lambda: desired_state(deployment, tab) is Desired.RUNNING)
 
 
 async def test_a_click_on_our_page_starts_it(deployment: Deployment, browser: Browser) -> None:
@@ -129,4 +129,4 @@ async def test_a_click_on_our_page_starts_it(deployment: Deployment, browser: Br
         await stops(deployment, tab.demo)
         await stays_asleep(deployment, tab)
         await tab.page.click("[data-action=wake]")
-        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
+        await eventually(lambda: desired_state(deployment, tab) is Desired.RUNNING)

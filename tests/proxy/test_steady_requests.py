@@ -9,7 +9,7 @@ from tests.proxy.deployment import Deployment, deployed
 
 
 class MovedClock(SystemClock):
-    """Requests are timed by it, and it stands still unless moved."""
+    """A clock that requests are timed by, and that stands still unless moved."""
 
     at = 0.0
 

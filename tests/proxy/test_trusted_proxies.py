@@ -262,7 +262,7 @@ async def test_a_peer_of_either_family_is_itself(workspace: FakeWorkspace) -> No
 @pytest.mark.parametrize("is_private", [False, True], ids=["over TCP", "over a unix socket"])
 @pytest.mark.parametrize(("named", "who"), [("127.0.0.1", "203.0.113.9"), (None, "127.0.0.1")])
 async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who: str, tmp_path: Path) -> None:
-    """Through the proxy, as in earnest: the proxy decides, and the API believes the proxy."""
+    """Through a whole proxy: the proxy decides on the address, and the API believes the proxy."""
     path = str(tmp_path / "api")
     listening = listen_on_unix_socket(path) if is_private else listen_on("127.0.0.1", 0)
     endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])

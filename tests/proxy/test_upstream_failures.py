@@ -117,7 +117,7 @@ async def test_what_is_not_answered_when_the_time_for_it_is_over_is_told_so(
 async def test_a_body_sent_into_a_stale_connection_is_answered(
     proxy: ProxyHarness, workspace: FakeWorkspace, method: str, at_once: bool
 ) -> None:
-    """It cannot be sent again: what of it has gone is not kept."""
+    """The body cannot be sent again: what of it has gone is not kept."""
     workspace.handler = one_answer_then_close_on_the_next
     raw = await proxy.connect()
     raw.write(get())

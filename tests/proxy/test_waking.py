@@ -89,7 +89,7 @@ async def test_the_page_wakes_by_itself_when_a_person_came_on_purpose(
 
 @pytest.mark.parametrize("port", [None, 3000])
 async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(deployment: Deployment, port: int | None) -> None:
-    """As Next's dev client does two seconds later, and our own page where nothing listens."""
+    """The page reloads two seconds later, as Next's dev client does, and our own page where nothing listens."""
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
     deployment.runtime.state.listen(demo.id, 3000, deployment.ide.endpoint)
@@ -260,7 +260,7 @@ async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limit
 
 
 async def test_what_holds_its_own_place_is_not_beyond_the_limit() -> None:
-    """It is stopping: its container counts still, and is its own."""
+    """The workspace is stopping: its container counts still, and is its own."""
     async with deployed(RunningLimits(max_running_per_user=1, max_running_global=1)) as deployment:
         ann = await deployment.person()
         demo = await deployment.workspace(ann, desired_state=Desired.STANDBY, operation=Operation.STOPPING)

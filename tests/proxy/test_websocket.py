@@ -205,7 +205,8 @@ async def test_a_half_closed_socket_does_not_stay_for_ever(workspace: FakeWorksp
 
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_a_client_that_does_not_read_cannot_hold_on_for_ever(workspace: FakeWorkspace, leaves: bool) -> None:
-    """Nor when its workspace has gone meanwhile, which is not seen while nothing is read from it."""
+    """A stalled socket does not stay either when its workspace has gone, which is not seen while nothing is read from
+    it."""
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,6 @@
-"""Workers share a port, die and are replaced, are renewed without a lost request, and do not outlive their keeper."""
+"""Workers share a port, die and are replaced, are renewed without a lost request, and do not outlive their
+supervisor.
+"""
 
 import asyncio
 import os
@@ -61,7 +63,7 @@ async def test_workers_share_the_port(latch: Path) -> None:
 
 
 async def test_the_port_is_nobody_else_s(latch: Path) -> None:
-    """In neither family, shared or not; and `localhost` answers in both."""
+    """No port is taken in either family, shared or not; and `localhost` answers in both."""
     async with supervised(latch) as supervisor:
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             for shared in (True, False):
@@ -117,7 +119,7 @@ async def test_renewing_loses_nothing(latch: Path) -> None:
 
 
 async def test_renewing_loses_no_request_of_a_kept_connection(latch: Path) -> None:
-    """Each is used again and again, until an answer says that it was the last."""
+    """Each connection is used again and again, until an answer says that it was the last."""
     async with supervised(latch) as supervisor:
         before, stop = set(supervisor.pids), asyncio.Event()
 

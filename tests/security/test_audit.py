@@ -125,7 +125,7 @@ def test_every_action_that_the_code_names_has_its_meaning() -> None:
 
 
 def _actions(tree: ast.Module) -> Iterator[str]:
-    """What is given to those who write the audit log, and what they write if nothing is given."""
+    """The codes that are given to those who write the audit log, and what they write if nothing is given."""
     writers = {"append", "append_audit", "change_user", "set_password", "open_session", "end_session"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

@@ -18,7 +18,7 @@ MEMORY = 8 << 20
 def built(
     entries: int, name_bytes: int, reservation: MemoryReservation | None = None, kind: bytes = REGULAR
 ) -> ArchiveIndex:
-    """Folders of a hundred entries each, with names of that length."""
+    """An archive of folders of a hundred entries each, with names of that length."""
     builder = IndexBuilder(reservation.cover) if reservation else IndexBuilder()
     for number in range(entries):
         folder = b"%08d" % (number // 100)
@@ -50,7 +50,7 @@ def test_an_index_takes_no_more_than_it_says(name_bytes: int, kind: bytes) -> No
 
 
 async def test_many_large_archives_at_once_stay_within_the_memory() -> None:
-    """Each by another person, all at once, with sizes that nobody told before."""
+    """Each archive is looked into by another user, all at once, with sizes that nobody told before."""
     taken: list[int] = []
     sizes = random.Random(7)
 

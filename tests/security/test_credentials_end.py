@@ -202,7 +202,7 @@ async def test_over_http_a_stolen_admin_token_ends_with_its_owner_s_password() -
 
 
 async def test_no_other_refusal_is_hidden_behind_the_proof(harness: AccountsHarness) -> None:
-    """Who may not do it at all is told so, and asked for no password."""
+    """A user who may not do it at all is told so, and asked for no password."""
     ann, _password, _secret = await harness.member(await harness.admin())
     harness.clock.pass_by(RULES.fresh_seconds)
     for name, attempt in ATTEMPTS.items():

@@ -96,7 +96,7 @@ async def site(
 
 
 async def reload_firewall(isolation: NetworkIsolation) -> None:
-    """All that is ours is gone, as if the machine's firewall had been loaded anew."""
+    """Delete all rules that are ours, as if the machine's firewall had been loaded anew."""
     await isolation._run(firewall.take_down(isolation._site.bridge))
 
 
@@ -141,7 +141,7 @@ async def own(docker_testbed: DockerTestbed, engine: Engine) -> AsyncIterator[Ne
 
 
 async def test_nothing_starts_while_the_rules_cannot_be_put_up(own: NetworkIsolation, engine: Engine) -> None:
-    """Here the packet filter refuses one of them."""
+    """The packet filter refuses one of the rules."""
     refusing = NetworkIsolation(engine, replace(own._site, reachable=("300.1.2.3/8",)))
     runtime = DockerRuntime(engine, refusing._site, isolation=refusing)
     key = uuid4()
@@ -172,7 +172,7 @@ async def test_a_word_that_is_old_does_not_count(own: NetworkIsolation, engine: 
 
 
 async def test_several_at_once_make_one_network_and_one_monitor(own: NetworkIsolation, engine: Engine) -> None:
-    """A leader that begins and a doctor that looks, say."""
+    """Two set the rules at once: a leader that begins and a doctor that looks, say."""
     others = [NetworkIsolation(engine, own._site) for _ in range(4)]
     await asyncio.gather(*(isolation.stand() for isolation in others))
     assert await own.missing() == ""
@@ -191,7 +191,7 @@ async def test_what_was_disturbed_can_be_asked_for_later(own: NetworkIsolation) 
 
 
 async def test_the_monitor_ends_with_the_network(own: NetworkIsolation, engine: Engine) -> None:
-    """So nothing of an installation that was removed runs on for ever."""
+    """Nothing of an installation that was removed runs on for ever."""
     await own.stand()
     docker = await engine.docker()
     await (await docker.networks.get(own._site.network)).delete()
@@ -207,7 +207,7 @@ async def test_the_monitor_ends_with_the_network(own: NetworkIsolation, engine: 
 
 @pytest.mark.parametrize("reload", ["iptables -F", "iptables -F; iptables -X"], ids=["flushed", "flushed and removed"])
 async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, docker_testbed: DockerTestbed) -> None:
-    """On an engine of the test's own, for it takes Docker's own chains away too: then nobody would ask ours."""
+    """The test has an engine of its own, for it takes Docker's own chains away too: then nobody would ask ours."""
     if not has_tools():
         pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
     with own_engine() as lonely:

@@ -1,6 +1,6 @@
-"""One stranger, many sockets: whatever is scarce behind the front door stays there for everybody else.
+"""One attacker, many sockets: whatever is scarce behind the proxy stays there for everybody else.
 
-Each attack is run over real sockets against a whole front door, from one address: the same from which the others come.
+Each attack is run over real sockets against a whole proxy, from one address: the same from which the others come.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.proxy.fake_workspace import OK, FakeWorkspace
 from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, get, status
 
 SOCKETS = 514
-"""Two more than a worker keeps connections to the API."""
+"""Two more sockets than a worker keeps connections to the API."""
 SIGN_IN = ("Content-Type: application/json", f"Origin: http://{PLATFORM}")
 PASSWORD = b'{"username": "ann", "password": "correct horse"}'
 
@@ -95,7 +95,7 @@ async def test_bodies_that_do_not_come_silence_nobody(
 
 
 async def test_a_body_that_drips_has_an_end(deployment: Deployment) -> None:
-    """However steadily it comes: the time is counted from its head, not from its last byte."""
+    """However steadily the body comes, the time is counted from its head, not from its last byte."""
     deployment.proxy.server.limits = replace(deployment.proxy.server.limits, small_body_seconds=0.5)
     async with sockets(deployment, 1, post("/api/v1/session", b"", *SIGN_IN, length=30_000)) as (raw,):
 
@@ -136,7 +136,7 @@ async def test_who_has_signed_in_may_send_a_larger_body(deployment: Deployment) 
 
 @asynccontextmanager
 async def slow_api(deployment: Deployment, path: bytes) -> AsyncIterator[asyncio.Event]:
-    """Requests for `path` are answered when the event is set; all others at once."""
+    """An API that answers requests for `path` when the event is set, and all others at once."""
     go_on = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ async def slow_api(deployment: Deployment, path: bytes) -> AsyncIterator[asyncio
 
 async def test_an_anonymous_client_s_slow_requests_take_a_share_and_no_more(deployment: Deployment) -> None:
     """The answers are slow, so the connections are really used: whoever has signed in is served all the same, and the
-    rest of the strangers' lines are served when it is their turn."""
+    others are served when it is their turn."""
     ann = await deployment.person()
     server = deployment.proxy.server
     async with (

@@ -44,7 +44,7 @@ async def test_a_flood_of_interim_answers_is_garbage(workspace: FakeWorkspace, c
 
 
 class Watched(FrameReader):
-    """Counts the frames whose headers it has read."""
+    """A reader that counts the frames whose headers it has read."""
 
     __slots__ = ("frames",)
 

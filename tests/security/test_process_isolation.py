@@ -59,7 +59,7 @@ async def workspace(runtime: ProcessRuntime) -> ContainerSpec:
 
 @asynccontextmanager
 async def front_door(latch: Path, workers: int) -> AsyncIterator[int]:
-    """Its port."""
+    """Listen inside the workspace; returns the port."""
     command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
     supervisor = WorkerSupervisor(command, workers, "127.0.0.1", 0)
     running = asyncio.create_task(supervisor.run())
@@ -83,13 +83,13 @@ def inside(runtime: ProcessRuntime, spec: ContainerSpec) -> Callable[[Sequence[s
 async def test_a_workspace_takes_no_visitor_of_the_front_door(
     runtime: ProcessRuntime, attacker: ContainerSpec, tmp_path: Path
 ) -> None:
-    """By sharing its port (SO_REUSEPORT), or by being first on `[::1]`, which is `localhost` just as well."""
+    """Try to share the proxy's port (SO_REUSEPORT), or to be first on `[::1]`, which is `localhost` just as well."""
     async with front_door(tmp_path / "latch", 2) as port:
         assert await port_can_be_taken(port, inside(runtime, attacker)) is False
 
 
 async def test_the_attack_is_one(tmp_path: Path) -> None:
-    """It takes visitors of a port that can be shared, or of which `[::1]` is free: as the front door once was."""
+    """A program takes visitors of a port that can be shared, or of which `[::1]` is free: as the proxy's once was."""
     unconfined = ProcessRuntime(tmp_path / "root", "here", ["true"], sandbox=False)
     spec = await workspace(unconfined)
     for shared in (True, False):
@@ -107,7 +107,7 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_whoever_was_quicker_keeps_the_front_door_from_starting(tmp_path: Path) -> None:
-    """On either address: it starts on both, or not at all."""
+    """The proxy starts on both addresses, or not at all."""
     for taken, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
         with socket.socket(family) as quicker:
             quicker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,4 +1,4 @@
-"""The ports of one workspace use each other, for who may be there; nobody else's page and no stranger uses them."""
+"""The ports of one workspace use each other, for who may be there; no other page and nobody else uses them."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -24,7 +24,7 @@ async def deployment() -> AsyncIterator[Deployment]:
 
 @pytest.fixture
 async def api(deployment: Deployment) -> AsyncIterator[FakeWorkspace]:
-    """What listens on port 4000."""
+    """The server that listens on port 4000."""
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(FakeWorkspace())
 

@@ -27,9 +27,9 @@ from tests.proxy.harness import ProxyHarness
 
 SENDERS = 4
 REMEMBERED = 4
-"""Of so many that have gone the addresses are still asked."""
+"""Of how many containers that have gone the addresses are still asked."""
 STALE = 8
-"""So many requests in the name of those that have gone are made while each runs."""
+"""How many requests in the name of those that have gone are made while each runs."""
 
 
 @asynccontextmanager
@@ -59,11 +59,11 @@ class Crowd:
         self.known = [*self.known, key][-1 - REMEMBERED :]
 
     def stale(self) -> int:
-        """How many were made so far for those that have gone."""
+        """How many requests were made so far for those that have gone."""
         return sum(self.statuses[key, 502] for key in self.known[:-1])
 
     async def asked_enough(self, key: UUID, before: int) -> bool:
-        """For the one that runs, and for those that have gone."""
+        """Ask for the one that runs, and for those that have gone."""
         others = len(self.known) > 1
         return self.statuses[key, 200] > 0 and (not others or self.stale() >= before + STALE)
 
@@ -155,7 +155,7 @@ async def test_fifty_starts_exchange_one_address_and_no_request_reaches_another_
 
 @asynccontextmanager
 async def named_server(seen: list[str]) -> AsyncIterator[int]:
-    """Writes down in whose name each request comes."""
+    """A server that writes down in whose name each request comes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -170,7 +170,7 @@ async def test_whoever_has_the_address_by_then_gets_a_random_number_and_nothing_
     heard = bytearray()
 
     async def takes_what_comes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Says something that looks like an agent's answer, and writes down what it is told."""
+        """A server that says something that looks like an agent's answer, and writes down what it is told."""
         while data := await reader.read(1 << 16):
             heard.extend(data)
             writer.write(bytes(64))
@@ -196,7 +196,7 @@ def test_a_key_is_shown_nowhere() -> None:
 
 @pytest.mark.parametrize("still_its_own", [True, False])
 async def test_a_container_without_an_agent_is_looked_at_again_before_anything_passes(still_its_own: bool) -> None:
-    """It was started by a version that had none, and runs on."""
+    """The container was started by a version that had no agent, and runs on."""
     seen: list[str] = []
 
     async def confirm() -> bool:

@@ -75,7 +75,7 @@ def search(first: int, count: int, twice: int) -> int:
 
 
 def _replays(sample: list[Outcome]) -> bool:
-    """The same seed alone, in this process, gives the same trace as in the batch."""
+    """Whether the same seed alone, in this process, gives the same trace as in the batch."""
     differing = [o.seed for o in sample if play(o.seed).trace != o.trace]
     print(f"{len(sample)} seeds replayed alone: {len(differing)} traces differ {differing or ''}")
     return not differing

@@ -15,7 +15,7 @@ from codehub.domain.judge import ArchiveState
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Phase
 from codehub.ports.signals import Change, Channel
-from tests.simulation.faults import BackupSnapshot, FaultState, MachineNetwork, StoreNetwork, any_outage
+from tests.simulation.faults import FaultState, MachineNetwork, StallMoment, StoreNetwork, any_outage
 from tests.simulation.harness import OWNER, SimulationHarness, virtual_now
 from tests.simulation.oracle import Oracle
 from tests.simulation.users import SimulatedUsers
@@ -23,7 +23,7 @@ from tests.simulation.virtual_time import VirtualClock
 
 MACHINES = ("a", "b")
 ONE_AT_A_TIME = {0, 1, 2}
-"""Crash, stall, cut: never both machines at once."""
+"""The numbers of the faults crash, stall and cut, which never meet both machines at once."""
 
 
 class FaultSchedule:
@@ -119,7 +119,7 @@ class FaultSchedule:
 
     async def _stall(self, name: str) -> None:
         network = self._networks[name]
-        moment = self._random.choice(list(BackupSnapshot))
+        moment = self._random.choice(list(StallMoment))
         network.stall_at(moment)
         for _ in range(50):
             if network.stalled:
@@ -143,7 +143,7 @@ class FaultSchedule:
         seconds = self._random.choice((3.0, 20.0, 60.0, 150.0 if "activity" in out else 60.0))
         outage = any_outage(self._random)
         if backend not in ("runtime", "jobs", "archives"):
-            # users's activity reaches nobody meanwhile, so no timer may get through either
+            # users' activity reaches nobody meanwhile, so no timer may get through either
             outage = replace(outage, share=1.0)
         self._fault_state.out |= dict.fromkeys(out, outage)
         self._oracle.fell_silent(backend, wholly=outage.share == 1.0)
@@ -153,7 +153,7 @@ class FaultSchedule:
         self._oracle.fell_silent(backend, wholly=False)
 
     async def _job_fails(self) -> None:
-        """It vanishes, or it says that it has failed; some homes make every job fail for a while."""
+        """A job vanishes, or says that it has failed; some homes make every job fail for a while."""
         jobs = self._harness.states.jobs.jobs
         if not jobs:
             return
@@ -168,7 +168,7 @@ class FaultSchedule:
         self._harness.states.jobs.failing.pop(victim, None)
 
     async def _notifications(self) -> None:
-        """A lost connection loses some; a reconnect repeats some."""
+        """A lost connection loses some notifications; a reconnect repeats some."""
         listeners = self._harness.states.database.listeners
         for listener in listeners:
             if self._random.random() < 0.5:
@@ -204,7 +204,7 @@ class FaultSchedule:
             del containers[self._random.choice(sorted(containers))]
 
     def _volume_made(self) -> None:
-        """An empty one, under the name of a home that is in the archive."""
+        """An operator makes an empty volume, under the name of a home that is in the archive."""
         states = self._harness.states
         gone = [row for row in states.database.rows.values() if row.phase == Phase.ARCHIVED and row.home_store_key]
         names = sorted((row.home_store_key or "", row.id) for row in gone)
@@ -216,7 +216,7 @@ class FaultSchedule:
             states.runtime.volumes[name] = Volume(key, instance=f"volume-{states.runtime.made}")
 
     async def _volume_removed(self) -> None:
-        """By an operator's hand: that home's newest bytes are the operator's to answer for."""
+        """An operator removes a volume: that home's newest bytes are the operator's to answer for."""
         states = self._harness.states
         if self._random.random() < 0.3:
             self._volume_made()
@@ -260,7 +260,7 @@ class FaultSchedule:
                 objects[key].state = state
 
     async def _left_behind(self) -> None:
-        """What comes late to a workspace that was purged long ago, and an upload that was cut off."""
+        """Resources come late to a workspace that was purged long ago, and an upload is cut off."""
         states, rng = self._harness.states, self._random
         if not states.database.rows:
             return
@@ -281,7 +281,8 @@ class FaultSchedule:
         states.archives.objects[naming.archive_key("", owner, op_id)] = StoredArchive((0,), virtual_now())
 
     def _damage(self, workspace_id: UUID) -> None:
-        """Whoever still has their volume has lost nothing, unless its delete is already on the way."""
+        """Note a damaged archive. Whoever still has their volume has lost nothing, unless its delete is already on the
+        way."""
         row, home = self._harness.row(workspace_id), self._oracle.home(workspace_id)
         home.damaged_at = asyncio.get_running_loop().time()
         volume = self._oracle.volume(row)

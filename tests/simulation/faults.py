@@ -46,7 +46,7 @@ READ_MISHAPS = (FaultKind.FAIL, FaultKind.HANG, FaultKind.SLOW, FaultKind.OLD_NE
 WRITE_MISHAPS = (FaultKind.FAIL, FaultKind.LOSE_ANSWER, FaultKind.HANG, FaultKind.SLOW)
 EFFECT_MISHAPS = (*WRITE_MISHAPS, FaultKind.CUT_SENDING, FaultKind.HALF_ANSWER, FaultKind.LATE, FaultKind.REPEAT)
 REFUSED_SHARE = 0.3
-"""Of the effects that go wrong, how many are answered with a definite failure: those use up tries."""
+"""The share of failing effects that are answered with a definite failure: those use up tries."""
 EFFECTS_FAIL_MORE = 4
 FAILS_MORE = {
     "db.record_observations": 12,
@@ -58,19 +58,22 @@ FAILS_MORE = {
     "runtime.delete_volume": 8,
     "archives.delete": 8,
 }
-"""Rare calls, for which trouble must be looked for."""
+"""Rare calls, which must fail more often so that their failures are met at all."""
 DELAYS = (0.1, 1.0, 5.0, 30.0)
 LATE_DELAYS = (1.0, 10.0, 30.0, 90.0)
-"""A whole life of a volume fits into the longest: whatever was sent for one can meet the next."""
+"""The delays of late effects. The whole life of a volume fits into the longest: what was sent for one can meet the
+next.
+"""
 
 
 class Killed(asyncio.CancelledError):
-    """The process is gone: no call of it happens any more, and nobody asks its tasks how they ended."""
+    """The process is gone: none of its calls happens any more, and nobody asks its tasks how they ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Each call breaks in one of these ways; with a `share` below 1 some get through, so that no breaker opens."""
+    """An outage in which each call breaks in one of these ways; with a `share` below 1 some get through, so that no
+    breaker opens."""
 
     ways: tuple[FaultKind, ...]
     share: float
@@ -78,7 +81,7 @@ class Outage:
 
 @dataclass
 class FaultState:
-    """Shared by all networks: which backends are out for everybody and how they break, and how bad single calls are."""
+    """The state that all networks share: which backends are out and how they break, and how often single calls fail."""
 
     rate: float
     out: dict[str, Outage] = field(default_factory=dict)
@@ -98,14 +101,14 @@ class FaultState:
 
 
 def any_outage(rng: random.Random) -> Outage:
-    """One way in which everything breaks, or all ways mixed, and then not every call does."""
+    """An outage in one way for every call, or in all ways mixed, and then not for every call."""
     if rng.random() < 0.5:
         return Outage((rng.choice(BREAKS),), 1.0)
     return Outage(BREAKS, rng.choice((0.5, 0.8)))
 
 
 class StoreNetwork(FaultyNetwork):
-    """The storage jobs' own way to the object store: what breaks for the coordinators breaks for them, uploads are
+    """The network of storage jobs to the object store: what breaks for the coordinators breaks for them, uploads are
     forgotten, and what is read comes back wrong now and then."""
 
     def __init__(self, seed: int, fault_state: FaultState, clock: VirtualClock) -> None:
@@ -135,7 +138,8 @@ class StoreNetwork(FaultyNetwork):
 
 
 class UserNetwork(FaultyNetwork):
-    """The API's way to the database. It is never instant, so two wishes can meet between a check and its write."""
+    """The API's network to the database. It is never instant, so two commands can meet between a check and its
+    write."""
 
     def __init__(self, seed: int, fault_state: FaultState, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
@@ -154,20 +158,20 @@ class UserNetwork(FaultyNetwork):
         return Fault(kind, self._random.choice((0.1, 1.0, 5.0)))
 
 
-class BackupSnapshot(StrEnum):
+class StallMoment(StrEnum):
     EFFECT = "stall before an effect"
     WRITE = "stall before a write"
     OTHER = "stall"
 
 
-def _moment(name: str, about: UUID | None) -> BackupSnapshot:
+def _moment(name: str, about: UUID | None) -> StallMoment:
     if about is not None:
-        return BackupSnapshot.EFFECT
-    return BackupSnapshot.WRITE if name.startswith("db.") and name not in READS else BackupSnapshot.OTHER
+        return StallMoment.EFFECT
+    return StallMoment.WRITE if name.startswith("db.") and name not in READS else StallMoment.OTHER
 
 
 class MachineNetwork(FaultyNetwork):
-    """One coordinator's connections: it can be stalled, cut off or dead, and the oracle hears every effect."""
+    """One coordinator's network: it can be stalled, cut off or dead, and the oracle hears every effect."""
 
     def __init__(self, holder: str, seed: int, fault_state: FaultState, oracle: Oracle, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
@@ -179,13 +183,13 @@ class MachineNetwork(FaultyNetwork):
         self._oracle = oracle
         self._awake = asyncio.Event()
         self._awake.set()
-        self._stalls_at: BackupSnapshot | None = None
+        self._stalls_at: StallMoment | None = None
 
     def stall(self) -> None:
         self._awake.clear()
 
-    def stall_at(self, moment: BackupSnapshot) -> None:
-        """At the worst moment: when its next effect or write was decided on and is not yet sent."""
+    def stall_at(self, moment: StallMoment) -> None:
+        """Stall at the worst moment: when the next effect or write was decided on and is not yet sent."""
         self._stalls_at = moment
 
     @property

@@ -1,6 +1,7 @@
-"""What the collector may never take (contract 9), said a second time: which restore points a person can count on.
+"""What the collector may never take (contract 9), stated a second time: which restore points a user can count on.
 
-It learns of each archive when it is recorded and of each sweep when the world changes, never from the code under test.
+It learns of each archive when it is recorded and of each sweep when the backends change, never from the code under
+test.
 """
 
 import asyncio
@@ -73,7 +74,7 @@ class GcOracle:
 
     @contextmanager
     def watching(self, holder: str, name: str) -> Iterator[None]:
-        """What vanished by this call?"""
+        """Watch what vanishes by this call."""
         match name:
             case "db.collector":
                 yield
@@ -146,8 +147,8 @@ class GcOracle:
     # ── in the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def garbage_waits(self, longest: float) -> bool:
-        """Whether any has yet to go, but for what a late effect has brought. None may be left for longer than that; the
-        timers go on in the quiet and make more, so each piece has its own time."""
+        """Whether any garbage has yet to go, but for what a late effect has brought. None may be left for longer than
+        that; the timers go on in the quiet and make more, so each piece has its own time."""
         now, left = self._time(), dict(self._garbage())
         self._garbage_since = {name: self._garbage_since.get(name, now) for name in left}
         waits = [name for name, owner in left.items() if not self._oracle.brought_late(owner)]
@@ -157,7 +158,7 @@ class GcOracle:
         return bool(waits)
 
     def _garbage(self) -> Iterator[tuple[str, UUID]]:
-        """And whose it is."""
+        """All garbage, and whose it is."""
         states = self._states
         rows = {key: row for key, row in states.database.rows.items() if row.purged_at is None}
         yield from ((f"container of {key}", key) for key in sorted(states.runtime.containers.keys() - rows.keys()))

@@ -67,6 +67,33 @@ class BackendStates:
         jobs = JobsState(runtime, archives, VirtualClock(), step_seconds=job_seconds)
         return cls(database, runtime, archives, jobs, SignalsState())
 
+    def dependencies(
+        self, network: Network, clock: VirtualClock, seed: int, notifier: MemoryNotifier, metrics: Metrics
+    ) -> Dependencies:
+        """What a coordinator needs, with all of its calls to these backends through this network."""
+        database = MemoryDatabase(self.database, network)
+        runtime = MemoryRuntime(self.runtime, network)
+        archives = MemoryArchives(self.archives, network)
+        return Dependencies(
+            leadership=database.leadership(clock),
+            statuses=database.statuses,
+            specs=database.specs(),
+            collector=database.collector(),
+            marks=database.marks,
+            backend_identities=database.backend_identities(),
+            install="this",
+            feed=database.changes(),
+            bus=MemoryBus(self.signals, network),
+            activity=MemoryActivity(self.signals, network),
+            runtime=runtime,
+            jobs=MemoryJobs(runtime, archives, self.jobs, network),
+            archives=archives,
+            notifier=notifier,
+            clock=clock,
+            ids=SeededIds(seed),
+            metrics=metrics,
+        )
+
 
 def observed(states: BackendStates, row: Workspace) -> Facts:
     """What an observer would see of this workspace if everything answered."""
@@ -79,7 +106,7 @@ def observed(states: BackendStates, row: Workspace) -> Facts:
 
 @dataclass
 class RunningCoordinator:
-    """A running coordinator, and how to kill it as `kill -9` would."""
+    """A running coordinator, and its notices."""
 
     coordinator: Coordinator
     task: asyncio.Task[None]
@@ -96,36 +123,17 @@ class SimulationHarness:
     running: dict[str, RunningCoordinator] = field(default_factory=dict)
     purged_ids: set[UUID] = field(default_factory=set)
 
-    def wishes(self) -> WorkspaceCommands:
+    @property
+    def commands(self) -> WorkspaceCommands:
         return WorkspaceCommands(MemoryDatabase(self.states.database, self.front).specs(), self.tuning.limits)
 
     def start(
         self, holder: str, network: Network | None = None, clock: VirtualClock | None = None
     ) -> RunningCoordinator:
         self.starts += 1
-        states, network, clock = self.states, network or Network(), clock or VirtualClock()
-        database = MemoryDatabase(states.database, network)
-        runtime = MemoryRuntime(states.runtime, network)
-        archives = MemoryArchives(states.archives, network)
-        notifier = MemoryNotifier()
-        dependencies = Dependencies(
-            leadership=database.leadership(clock),
-            statuses=database.statuses,
-            specs=database.specs(),
-            collector=database.collector(),
-            marks=database.marks,
-            backend_identities=database.backend_identities(),
-            install="this",
-            feed=database.changes(),
-            bus=MemoryBus(states.signals, network),
-            activity=MemoryActivity(states.signals, network),
-            runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, states.jobs, network),
-            archives=archives,
-            notifier=notifier,
-            clock=clock,
-            ids=SeededIds(self.seed * 1000 + self.starts),
-            metrics=Metrics(),
+        notifier, seed = MemoryNotifier(), self.seed * 1000 + self.starts
+        dependencies = self.states.dependencies(
+            network or Network(), clock or VirtualClock(), seed, notifier, Metrics()
         )
         coordinator = Coordinator(holder, dependencies, self.tuning)
         running = RunningCoordinator(coordinator, asyncio.get_running_loop().create_task(coordinator.run()), notifier)
@@ -133,17 +141,18 @@ class SimulationHarness:
         return running
 
     async def kill(self, holder: str) -> None:
-        """Its session ends with it, so the lock is free; its network must already refuse every further call."""
+        """Kill a coordinator as `kill -9` would. Its session ends with it, so the lock is free; its network must
+        already refuse every further call."""
         running = self.running.pop(holder)
         running.task.cancel()
         await asyncio.gather(running.task, return_exceptions=True)
 
     async def create(self, desired: Desired, number: int = 1, owner: str = OWNER) -> Workspace:
         new = CreateWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
-        return await self.wishes().create(new, UUID(int=number), PERSON, virtual_now())
+        return await self.commands.create(new, UUID(int=number), PERSON, virtual_now())
 
     def purged_long_ago(self, workspace_id: UUID) -> None:
-        """A workspace that nobody in the simulation knows any more; its row is still there."""
+        """Add the row of a purged workspace that nobody in the simulation knows any more."""
         self.purged_ids.add(workspace_id)
         self.states.database.rows[workspace_id] = Workspace(
             id=workspace_id,
@@ -166,7 +175,7 @@ class SimulationHarness:
         return self.states.database.rows[workspace_id]
 
     async def until(self, done: Callable[[], bool], seconds: float, step: float = 0.5) -> bool:
-        """Whether it came to be within that (virtual) time."""
+        """Wait for something; returns whether it came to be within that (virtual) time."""
         end = asyncio.get_running_loop().time() + seconds
         while not done():
             if asyncio.get_running_loop().time() >= end:

@@ -1,7 +1,7 @@
-"""The seven invariants (docs/CONTRACTS.md), checked against the truth of the world at every step.
+"""The seven invariants (docs/CONTRACTS.md), checked against the true state of the backends at every step.
 
 The oracle never asks the code under test: it hears each effect when it is issued and when it happens, sees each row as
-it is written, and knows every byte that a person wrote.
+it is written, and knows every byte that a user wrote.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 HELD_SECONDS = 3.0
 NEEDS_THE_STORE = (Operation.ARCHIVING, Operation.RESTORING, Operation.CREATE_EMPTY_ARCHIVE)
 LONGEST_DELAY = 120.0
-"""What was sent this long ago has arrived by now, or never will."""
+"""After how long a call has arrived, or never will."""
 ACTS_UNDER: dict[str, tuple[str, ...]] = {
     "runtime.create_volume": ("PROVISIONING", "RESTORING"),
     "runtime.start_container": ("STARTING",),
@@ -48,8 +48,8 @@ MOST_CALLS_AT_ONCE = 1000
 
 @dataclass
 class Home:
-    """What a person knows of their home: `content` is what they left, `choices` what else they asked for and may find.
-    `asking`: how many such wishes are on the way. `damaged`: the last copy was lost by no fault of ours. `removed`:
+    """What a user knows of their home: `content` is what they left, `choices` what else they asked for and may find.
+    `asking`: how many such requests are on the way. `damaged`: the last copy was lost by no fault of ours. `removed`:
     volumes that an operator removed by hand."""
 
     content: tuple[int, ...] = ()
@@ -115,7 +115,7 @@ class Oracle:
         self._in_flight[holder, about] -= 1
 
     def begun(self, name: str) -> bool:
-        """False: it turns without end."""
+        """Count a call. False: calls are made without end."""
         if self._instant != self._time():
             self._instant, self._calls_in_instant = self._time(), 0
         self._calls_in_instant += 1
@@ -124,7 +124,7 @@ class Oracle:
         return self._calls_in_instant <= MOST_CALLS_AT_ONCE
 
     def forget(self, holder: str) -> None:
-        """It was killed: nothing of it is under way."""
+        """Forget a coordinator that was killed: nothing of it is under way."""
         for key in [key for key in self._in_flight if key[0] == holder]:
             del self._in_flight[key]
 
@@ -184,7 +184,8 @@ class Oracle:
             self.break_("5: more workspaces wanted than the limit", f"{len(wanting)} of {row.owner_id}")
 
     def _truth_of_completion(self, before: Workspace, row: Workspace) -> None:
-        """Late effects of a stalled leader can undo it in the same instant; else what was completed is true."""
+        """Check that what was called complete is true. Late effects of a stalled leader can undo it in the same
+        instant."""
         if self._recently_late(row.id) or self._time() - self.home(row.id).touched_at < 30:
             return
         state = self._states
@@ -201,7 +202,7 @@ class Oracle:
             self.break_("1: an operation was called complete before its effect", f"{before.operation}")
 
     def volume(self, row: Workspace) -> Volume | None:
-        """The row's own, not another of the same name."""
+        """The row's own volume, not another of the same name."""
         found = self._states.runtime.volumes.get(row.home_store_key or "")
         return found if found is None or row.home.volume_instance in (None, found.instance) else None
 
@@ -211,7 +212,7 @@ class Oracle:
         return volume is not None and (archive is None or volume.content == archive.content)
 
     def _truth_of_tries(self, before: Workspace, row: Workspace) -> None:
-        """An outage is not a try, and each operation has tries of its own."""
+        """Check the count of tries: an outage is not a try, and each operation has tries of its own."""
         info = row.error_info
         operation, tries = self._tries.get(row.id, ("", 0))
         if row.operation not in {before.operation, "NONE"} and row.operation != operation:
@@ -247,7 +248,8 @@ class Oracle:
             self.break_("1: a volume was lost and no operator removed it", f"{row.home_store_key}")
 
     def fell_silent(self, backend: str, *, wholly: bool) -> None:
-        """From now on it gives no answer at all; or, not `wholly`, some or all again."""
+        """Note that a backend gives no answer at all from now on; or, not `wholly`, that some or all get through
+        again."""
         since = self._silent_since.pop(backend, None)
         if since is not None:
             self._silent.setdefault(backend, []).append((since, self._time()))
@@ -266,7 +268,8 @@ class Oracle:
         return silent
 
     def _truth_of_timeout(self, before: Workspace, row: Workspace) -> None:
-        """Nobody is sent to ERROR for an outage; half of the limit is left for what cannot be measured so exactly."""
+        """Check that nobody is sent to ERROR for an outage; half of the limit is left for what cannot be measured so
+        exactly."""
         if row.error_info is None or before.op_started_at is None:
             return
         now = self._time()
@@ -304,7 +307,7 @@ class Oracle:
         return self.homes.setdefault(workspace_id, Home())
 
     def person_works(self, workspace_id: UUID, value: int) -> None:
-        """A person comes through the front door, to a RUNNING workspace alone; their programs work in any container
+        """A user works, who comes through the proxy to a RUNNING workspace alone; their programs work in any container
         that runs on the home, also one that was started late. Both must find the home as it was left."""
         row = self._states.database.rows[workspace_id]
         container = self._states.runtime.containers.get(workspace_id)
@@ -318,7 +321,7 @@ class Oracle:
             self.break_("1: a person finds another home than they left", f"{volume.content} not {home.content}")
         if self._states.runtime.write(workspace_id, value):
             home.content = volume.content
-            if not row.wish_pending and not home.asking:
+            if not row.request_pending and not home.asking:
                 home.choices.clear()
             home.hand_removed = home.damaged = False
         if row.phase != "RUNNING":
@@ -328,8 +331,8 @@ class Oracle:
         home.last_activity = self._time()
 
     def check_homes(self, row: Workspace) -> None:
-        """(1) What a person wrote last is in the row's volume, or in a whole archive that the database knows of. Once
-        they have another home that they asked for, what they left may grow too old to be kept."""
+        """Check (1): what a user wrote last is in the row's volume, or in a whole archive that the database knows of.
+        Once they have another home that they asked for, what they left may grow too old to be kept."""
         home = self.homes.get(row.id)
         if home is None or home.hand_removed or home.damaged or not home.content or row.purged_at is not None:
             return
@@ -368,7 +371,7 @@ class Oracle:
             self.break_("a hand-removed volume was silently replaced", f"{row.home_store_key}")
 
     def _nobody_else_at_the_volume(self, name: str, about: UUID) -> None:
-        """(2) A container and a job never share a volume, unless a late effect brought one of them."""
+        """Check (2): a container and a job never share a volume, unless a late effect brought one of them."""
         if self._recently_late(about):
             return
         job = self._states.jobs.jobs.get(about)
@@ -381,13 +384,13 @@ class Oracle:
             self.break_("2: a job starts while a container uses its volume", f"{row.operation}")
 
     def excuse_delete(self, about: UUID) -> None:
-        """An archive lost a moment ago may have been seen whole when the volume's delete was sent."""
+        """Excuse a delete: an archive lost a moment ago may have been seen whole when the volume's delete was sent."""
         home = self.home(about)
         if self._time() - home.damaged_at < LONGEST_DELAY:
             home.damaged = True
 
     def brought_late(self, workspace_id: UUID) -> bool:
-        """What is there of it may have come by a late effect, just now."""
+        """Whether what is there of the workspace may have come by a late effect, just now."""
         made_late = self._time() - self._archive_made_late_at <= LONGEST_DELAY
         return made_late or self._recently_late(workspace_id)
 
@@ -396,7 +399,7 @@ class Oracle:
 
     @contextmanager
     def delivering_late(self) -> Iterator[None]:
-        """What the network delivers now was sent long ago."""
+        """While this lasts, what the network delivers was sent long ago."""
         self._delivering_late = True
         try:
             yield

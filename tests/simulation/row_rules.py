@@ -1,4 +1,4 @@
-"""What no write may do to a row, whoever makes it: rules on the row before and after, written down a second time."""
+"""What no write may do to a row, whoever makes it: rules on the row before and after, stated a second time."""
 
 from collections.abc import Iterator
 
@@ -64,7 +64,8 @@ def _safe_point(before: Workspace, row: Workspace) -> Broken:
 
 
 def _tries(before: Workspace, row: Workspace) -> Broken:
-    """Within one operation, try k + 1 comes at least 2^(k−1) s (less a tenth) after try k was begun."""
+    """Check the pauses: within one operation, try k + 1 comes at least 2^(k−1) s (less a tenth) after try k was
+    begun."""
     last, this = before.error_info, row.error_info
     if (
         last is None
@@ -84,7 +85,8 @@ def _tries(before: Workspace, row: Workspace) -> Broken:
 
 
 def _errors(before: Workspace, row: Workspace) -> Broken:
-    """A failed try to delete, in ERROR, stands in front of the error that was there; that one is not looked for."""
+    """Check what replaces an error. A failed try to delete, in ERROR, hides the error that was there; that one is not
+    looked for."""
     info = before.error_info
     if before.phase != "ERROR" or info is None or not info.is_terminal or info.reason in CLEARS_ITSELF:
         return

@@ -20,7 +20,7 @@ from tests.simulation.users import USER_PROFILES, SimulatedUsers, UserProfile
 from tests.simulation.virtual_time import Deadlock, Livelock, VirtualClock, run
 
 RATES = (0.0, 0.01, 0.03, 0.05)
-"""How often a call goes wrong."""
+"""The rates at which calls go wrong."""
 CHAOS_SECONDS = 180
 QUIET_SECONDS = 1500
 COLLECTS_SELDOM = 1000
@@ -95,7 +95,7 @@ class Scenario:
 
     async def _chaos(self) -> None:
         users = self._users
-        acts = (users.work(), users.wish(), users.heed_warnings(), self._fault_schedule.run())
+        acts = (users.work(), users.command(), users.heed_warnings(), self._fault_schedule.run())
         tasks = [asyncio.create_task(act) for act in acts]
         try:
             end = asyncio.get_running_loop().time() + CHAOS_SECONDS
@@ -111,7 +111,7 @@ class Scenario:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def _settle(self) -> None:
-        """(7) Once faults stop, everything converges in bounded time; users mend what is in ERROR."""
+        """Check (7): once faults stop, everything converges in bounded time; users mend what is in ERROR."""
         end = asyncio.get_running_loop().time() + QUIET_SECONDS
         while True:
             if self._oracle.first is not None:
@@ -137,8 +137,8 @@ class Scenario:
         self._last_look()
 
     async def _all_garbage_goes(self, longest: float) -> None:
-        """One run marks it, the first after the grace sweeps it. An idle workspace that is put away meanwhile makes an
-        older restore point garbage: that one has its own time."""
+        """Wait for the garbage: one run marks it, the first after the grace sweeps it. An idle workspace that is put
+        away meanwhile makes an older restore point garbage: that one has its own time."""
         end = asyncio.get_running_loop().time() + longest
         while self._oracle.first is None:
             waits = self._oracle.gc.garbage_waits(longest)
@@ -155,7 +155,7 @@ class Scenario:
             self._explained(ws)
 
     def _explained(self, ws: Workspace) -> None:
-        """(6) Folding the ledger gives the row."""
+        """Check (6): folding the ledger gives the row."""
         phase, operation, desired = "PENDING", "NONE", None
         for entry in self._harness.states.database.ledger:
             if entry.workspace_id != ws.id:
@@ -173,7 +173,7 @@ class Scenario:
 def _at_rest(ws: Workspace) -> bool:
     if ws.deleted_at is not None:
         return ws.phase is Phase.DELETED and ws.operation is Operation.NONE and not ws.undelete_pending
-    return ws.phase.value == ws.desired_state.value and ws.operation is Operation.NONE and not ws.wish_pending
+    return ws.phase.value == ws.desired_state.value and ws.operation is Operation.NONE and not ws.request_pending
 
 
 def _waits_for_a_person(ws: Workspace) -> bool:

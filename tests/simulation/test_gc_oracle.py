@@ -20,7 +20,8 @@ def leave(states: BackendStates, number: int) -> str:
 
 
 async def left_after(seconds: float, *, swept: bool) -> tuple[str, bool]:
-    """One piece at once, another 20 s later. The violation, and whether any garbage is still waited for."""
+    """Make one piece of garbage at once and another 20 s later; returns the violation, and whether any is still waited
+    for."""
     states = BackendStates.fresh()
     oracle = Oracle(Watched(states.database, states.runtime, states.archives, states.jobs), 2, IdlePolicy())
     first, waits = leave(states, 1), False

@@ -1,4 +1,6 @@
-"""A seed is a story: told again, alone or among others, it is the same to the last step; and no story breaks a rule."""
+"""A seed decides everything: run again, alone or among others, it is the same to the last step; and no seed breaks a
+rule.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ TWICE = (3, 7)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What the coordinators log while everything around them fails would bury what a test says."""
+    """Silences the log: what coordinators log while everything around them fails would bury what a test says."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.reset_defaults()

@@ -1,4 +1,6 @@
-"""Simulated users: they wish, change their minds, work, leave, come back at the last moment, mend what is broken."""
+"""Simulated users: they give commands, change their minds, work, leave, come back at the last moment, mend what is
+broken.
+"""
 
 import asyncio
 import random
@@ -19,13 +21,13 @@ from tests.simulation.oracle import Oracle
 
 @dataclass(frozen=True, slots=True)
 class UserProfile:
-    """How users are in one story: how many workspaces they have and may run, how often and for what they wish, how
+    """How users behave in one scenario: how many workspaces they have and may run, how often they ask and for what, how
     soon they leave what they work on, how often they want back what they deleted; and how soon their garbage goes."""
 
     workspaces: int
     limit: int
     interval: float
-    wishes: tuple[Desired, ...]
+    desired_states: tuple[Desired, ...]
     leave_chance: float
     standby_ttl: int
     archive_ttl: int
@@ -92,15 +94,16 @@ class SimulatedUsers:
         self._away: dict[UUID, float] = {}
         self._chosen: dict[UUID, str] = {}
 
-    async def wish(self) -> None:
-        """Creates, wishes, deletes; two at once now and then, since limits must hold in races."""
+    async def command(self) -> None:
+        """Users create, ask for desired states and delete; two at once now and then, since limits must hold in
+        races."""
         while True:
             await asyncio.sleep(self._random.expovariate(1 / self._profile.interval))
             count = 2 if self._random.random() < 0.2 else 1
             await asyncio.gather(*(self._try(self._one_wish()) for _ in range(count)))
 
     async def _one_wish(self) -> None:
-        rng, wishes = self._random, self._harness.wishes()
+        rng, commands = self._random, self._harness.commands
         ids = self._harness.ids()
         if len(ids) < self._profile.workspaces and rng.random() < 0.5:
             await self._harness.create(rng.choice((Desired.RUNNING, Desired.STANDBY, Desired.ARCHIVED)), len(ids) + 1)
@@ -112,17 +115,17 @@ class SimulatedUsers:
         row = self._harness.row(rng.choice(moving if moving and rng.random() < 0.4 else ids))
         if row.deleted_at is not None:
             if rng.random() < self._profile.undelete_chance:
-                await wishes.undelete(row.id, PERSON)
+                await commands.undelete(row.id, PERSON)
         elif row.phase is Phase.ERROR:
             await self._wish_in_error(row)
         elif rng.random() < 0.12:
             await self._choose_restore_point(row)
         else:
-            await wishes.want(row.id, rng.choice(self._profile.wishes), PERSON)
+            await commands.want(row.id, rng.choice(self._profile.desired_states), PERSON)
 
     async def _wish_in_error(self, row: Workspace) -> None:
         if self._random.random() < 0.3:
-            await self._harness.wishes().want(row.id, Desired.DELETED, PERSON)
+            await self._harness.commands.want(row.id, Desired.DELETED, PERSON)
         else:
             await self._recover(row)
 
@@ -149,7 +152,7 @@ class SimulatedUsers:
         if not lives:
             self.any_copy_will_do(row)
         with self._asking(row):
-            await self._harness.wishes().recover(row.id, action, PERSON)
+            await self._harness.commands.recover(row.id, action, PERSON)
 
     async def _choose_restore_point(self, row: Workspace) -> None:
         points = self._harness.states.database.points.get(row.id, ())
@@ -161,7 +164,7 @@ class SimulatedUsers:
             if archive is not None:
                 self._oracle.home(row.id).choices.add(archive.content)
                 with self._asking(row):
-                    await self._harness.wishes().restore(row.id, point.key, PERSON)
+                    await self._harness.commands.restore(row.id, point.key, PERSON)
 
     def any_copy_will_do(self, row: Workspace) -> None:
         objects = self._harness.states.archives.objects
@@ -182,7 +185,7 @@ class SimulatedUsers:
             await asking
 
     async def heed_warnings(self) -> None:
-        """Told that their workspace will be put to sleep, some come back at the last moment."""
+        """Users who are told that their workspace will be put to sleep come back at the last moment, some of them."""
         coming: list[asyncio.Task[None]] = []
         try:
             async for message in MemoryBus(self._harness.states.signals).subscribe(f"codehub:sse:{OWNER}"):
@@ -198,14 +201,14 @@ class SimulatedUsers:
     async def _come_back(self, workspace_id: UUID, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._away.pop(workspace_id, None)
-        await self._try(self._harness.wishes().want(workspace_id, Desired.RUNNING, PERSON))
+        await self._try(self._harness.commands.want(workspace_id, Desired.RUNNING, PERSON))
 
     def look_into(self, row: Workspace) -> None:
         self._written += 1
         self._oracle.person_works(row.id, self._written)
 
     async def work(self) -> None:
-        """SimulatedUsers type; their activity reaches Redis late, from machines whose clocks are a little wrong."""
+        """Users type; their activity reaches Redis late, from machines whose clocks are a little wrong."""
         buffer = self._buffer
         while True:
             await asyncio.sleep(1.5)
@@ -219,7 +222,7 @@ class SimulatedUsers:
                 await self.flush()
 
     def _is_away(self, workspace_id: UUID) -> bool:
-        """SimulatedUsers leave for a while, long enough for a timer to notice."""
+        """Users leave for a while, long enough for a timer to notice."""
         now = asyncio.get_running_loop().time()
         if self._random.random() < self._profile.leave_chance:
             self._away[workspace_id] = now + self._random.choice((20.0, 60.0, 120.0))

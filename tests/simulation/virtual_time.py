@@ -19,7 +19,7 @@ class Livelock(RuntimeError):
 
 BUSY_ROUNDS = 1_000
 MOST_ROUNDS = 50_000
-"""A story of ours takes 6,000 rounds at most, and 15 of them without time passing."""
+"""A scenario takes 6,000 rounds at most, and 15 of them without time passing."""
 
 
 class _Selector(selectors.SelectSelector):
@@ -40,7 +40,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class _Task(asyncio.Task[Any]):
-    """Hashed by a counter, so that sets of tasks have the same order in every run."""
+    """A task that is hashed by a counter, so that sets of tasks have the same order in every run."""
 
     _numbers = count()
 
@@ -72,7 +72,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], **
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end in virtual time; whatever is left is cancelled."""
+    """Run a coroutine to its end in virtual time; whatever is left is cancelled."""
     _Task._numbers = count()
     loop = VirtualLoop()
     try:
@@ -89,7 +89,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class VirtualClock:
-    """A machine's own clock: the world's, started at another moment."""
+    """A machine's own clock: virtual time, started at another moment."""
 
     def __init__(self, offset: float = 0.0) -> None:
         self._offset = offset

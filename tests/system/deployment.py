@@ -197,7 +197,7 @@ class Deployment:
     async def settled(self, key: UUID, phase: Phase) -> Workspace:
         async def at_rest() -> bool:
             row = await self.row(key)
-            return row.phase is phase and row.operation is Operation.NONE and not row.wish_pending
+            return row.phase is phase and row.operation is Operation.NONE and not row.request_pending
 
         try:
             await eventually(at_rest, TIMEOUT_SECONDS)

@@ -59,7 +59,7 @@ class House:
     def probe(self, timeout: float = 300.0) -> Probe:
         worlds = self.stage.states
         return Probe(
-            commands=self.stage.wishes(),
+            commands=self.stage.commands,
             views=MemoryDatabase(worlds.database).views(),
             runtime=MemoryRuntime(worlds.runtime),
             archives=MemoryArchives(worlds.archives),

@@ -41,10 +41,10 @@ async def test_a_wish_counts_although_the_clock_was_put_back(
 ) -> None:
     harness = await CoordinatorHarness.open()
     harness.place(row)
-    last = getattr(await wish(harness.wishes), f"{kind}_requested_at")
+    last = getattr(await wish(harness.commands), f"{kind}_requested_at")
     as_handled = {f"{kind}_handled_at": last}
     if handled:
         harness.change(**as_handled)()
     harness.states.database.now = lambda: now() - timedelta(seconds=5)
-    wished = await wish(harness.wishes)
+    wished = await wish(harness.commands)
     assert getattr(replace(wished, **as_handled), f"{kind}_pending")

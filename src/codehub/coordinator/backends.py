@@ -1,14 +1,10 @@
 """Every call of the controller to a backend: through a circuit breaker, with a time limit and, before an effect, the
-question whether we still lead. A woken old leader touches nothing.
+question whether this coordinator still leads, so that an old leader that wakes up touches nothing.
 
 A backend is believed while it is the one that the database remembers: its identity is asked for before its first use in
-a term and after a silence, with each whole list, and before an absence is believed. Another backend's answer is none
-(WrongBackend). It is remembered when each workspace was last acted on, so that an older observation is not believed.
-
-Whether a backend is the one that the database remembers. Another one is not believed, and nothing is done there.
-
-The first leader adopts the identities it finds. A backend with a wrong one is not asked again for a while; then the
-database is read anew, so that an operator who forgets the old identity is heard within the term.
+a term and after a silence, with each whole list, and before an absence is believed. The first leader adopts the
+identities that it finds. A wrong backend (WrongBackend) is asked again after a while, by when an operator may have made
+the database forget the old one.
 """
 
 import asyncio
@@ -31,108 +27,18 @@ from codehub.telemetry import BREAKER_STATE, Metrics
 
 log = structlog.get_logger()
 
-AGAIN_SECONDS = 5.0
-ANSWER_SECONDS = 3.0
-
-
-@dataclass(slots=True)
-class KnownIdentity:
-    """What one term knows of a backend's identity. `sure`: it was checked, and the backend not silent since.
-    `refused_at`: when it was last seen to be another one."""
-
-    identity: str | None = None
-    sure: bool = False
-    refused_at: float = float("-inf")
-    why: str = ""
-
-
-@dataclass(slots=True)
-class IdentityCheck:
-    """One term's check of both backends. A store that nobody has claimed is marked with `install`, under `prefix`."""
-
-    recorded: BackendIdentities
-    epoch: int
-    clock: Clock
-    install: str
-    prefix: str = ""
-    known: dict[Backend, KnownIdentity] = field(
-        default_factory=lambda: {backend: KnownIdentity() for backend in Backend}
-    )
-
-    def is_sure(self, backend: Backend) -> bool:
-        return self.known[backend].sure
-
-    def doubt(self, backend: Backend) -> None:
-        self.known[backend].sure = False
-
-    async def check(
-        self,
-        backend: Backend,
-        identify: Callable[[], Awaitable[str | None]],
-        claim: Callable[[], Awaitable[str]],
-    ) -> str:
-        """The backend's identity; WrongBackend if it is not ours. `claim` gives one to a backend that has none."""
-        known = self.known[backend]
-        if self.clock.monotonic() - known.refused_at < AGAIN_SECONDS:
-            raise WrongBackend(known.why)
-        found = await identify()
-        if found is None or found != known.identity:
-            await self._compare(backend, known, found, claim)
-        known.sure = True
-        return known.identity or ""
-
-    async def _compare(
-        self, backend: Backend, known: KnownIdentity, found: str | None, claim: Callable[[], Awaitable[str]]
-    ) -> None:
-        remembered = (await self.recorded.remembered()).get(backend)
-        if remembered is not None:
-            expected = remembered.identity
-        else:
-            found = await claim() if found is None else found
-            expected = await self.recorded.adopt(backend, found, self.epoch)
-            log.info("backend adopted", backend=backend.value, identity=expected)
-        if found != expected:
-            known.sure, known.refused_at = False, self.clock.monotonic()
-            known.why = wrong_backend_message(backend, expected, found)
-            log.error("wrong backend", backend=backend.value, why=known.why)
-            raise WrongBackend(known.why)
-        known.identity = expected
-
-
-async def acquire_leadership(
-    leadership: Leadership, holder: str, recorded: BackendIdentities, runtime: Runtime
-) -> Term:
-    """Wait until we lead; WrongBackend if our runtime is not the remembered one, so that somebody leads who has it. It
-    is checked again when our turn comes, which may be weeks later."""
-    await _refuse_wrong_runtime(recorded, runtime)
-    term = await leadership.campaign(holder)
-    try:
-        await _refuse_wrong_runtime(recorded, runtime)
-    except BaseException:
-        await term.resign()
-        raise
-    return term
-
-
-async def _refuse_wrong_runtime(recorded: BackendIdentities, runtime: Runtime) -> None:
-    """A runtime that does not answer may be the right one, and is not refused."""
-    remembered = (await recorded.remembered()).get(Backend.RUNTIME)
-    if remembered is None:
-        return
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            found = await runtime.identity()
-    except (BackendError, TimeoutError):
-        return
-    if found != remembered.identity:
-        raise WrongBackend(wrong_backend_message(Backend.RUNTIME, remembered.identity, found))
-
-
 T = TypeVar("T")
 
-
+CALL_SECONDS = 60.0
 FAILURES_TO_OPEN = 3
 OPEN_SECONDS = 5.0
+IDENTITY_TIMEOUT_SECONDS = 3.0
+WRONG_BACKEND_PAUSE_SECONDS = 5.0
+"""How long a backend that is the wrong one is not asked again."""
+ENDPOINTS = {"kubernetes": "k8s-api"}
+"""The specification's names for endpoints, for those runtimes that it calls otherwise than we do."""
+IDENTIFIED_BY = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
+"""The backend whose identity vouches for each kind of call: jobs run on the runtime's engine."""
 
 
 class Breaker:
@@ -199,8 +105,8 @@ class Breaker:
 
 
 class BackendNotices:
-    """One notice to the admins when a backend falls silent and one when it answers again. A notice may take a webhook's
-    time, so it is sent beside the calls. Jobs run on the runtime's engine, which speaks for them."""
+    """Sends the admins one notice when a backend falls silent and one when it answers again. A notice may take a
+    webhook's time, so notices are sent beside the calls. Of jobs there is none: they run on the runtime's engine."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
@@ -219,10 +125,98 @@ class BackendNotices:
                 await self._notifier.notify("backend does not answer", {"backend": backend, "error": error})
 
 
-CALL_SECONDS = 60.0
-ENDPOINTS = {"kubernetes": "k8s-api"}
-"""Where the specification's name for an endpoint is not the runtime's own."""
-IDENTIFIED_BY = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
+@dataclass(slots=True)
+class KnownIdentity:
+    """What one term knows of a backend's identity. `sure`: the identity was checked, and the backend has not been
+    silent since. `refused_at`: when the backend was last seen to be another one, and `why` the message of that."""
+
+    identity: str | None = None
+    sure: bool = False
+    refused_at: float = float("-inf")
+    why: str = ""
+
+
+@dataclass(slots=True)
+class IdentityCheck:
+    """One term's check of both backends. A store that nobody has claimed is marked with `install`, under `prefix`."""
+
+    recorded: BackendIdentities
+    epoch: int
+    clock: Clock
+    install: str
+    prefix: str = ""
+    known: dict[Backend, KnownIdentity] = field(
+        default_factory=lambda: {backend: KnownIdentity() for backend in Backend}
+    )
+
+    def is_sure(self, backend: Backend) -> bool:
+        return self.known[backend].sure
+
+    def doubt(self, backend: Backend) -> None:
+        self.known[backend].sure = False
+
+    async def check(
+        self,
+        backend: Backend,
+        identify: Callable[[], Awaitable[str | None]],
+        claim: Callable[[], Awaitable[str]],
+    ) -> str:
+        """The backend's identity; raises WrongBackend if it is not ours. `claim` gives an identity to a backend without
+        one."""
+        known = self.known[backend]
+        if self.clock.monotonic() - known.refused_at < WRONG_BACKEND_PAUSE_SECONDS:
+            raise WrongBackend(known.why)
+        found = await identify()
+        if found is None or found != known.identity:
+            await self._compare(backend, known, found, claim)
+        known.sure = True
+        return known.identity or ""
+
+    async def _compare(
+        self, backend: Backend, known: KnownIdentity, found: str | None, claim: Callable[[], Awaitable[str]]
+    ) -> None:
+        remembered = (await self.recorded.remembered()).get(backend)
+        if remembered is not None:
+            expected = remembered.identity
+        else:
+            found = await claim() if found is None else found
+            expected = await self.recorded.adopt(backend, found, self.epoch)
+            log.info("backend adopted", backend=backend.value, identity=expected)
+        if found != expected:
+            known.sure, known.refused_at = False, self.clock.monotonic()
+            known.why = wrong_backend_message(backend, expected, found)
+            log.error("wrong backend", backend=backend.value, why=known.why)
+            raise WrongBackend(known.why)
+        known.identity = expected
+
+
+async def acquire_leadership(
+    leadership: Leadership, holder: str, recorded: BackendIdentities, runtime: Runtime
+) -> Term:
+    """Wait until this coordinator leads. Raises WrongBackend if its runtime is not the remembered one, so that a
+    coordinator leads which has that; it is checked before the wait and again after it, which may be weeks later."""
+    await _refuse_wrong_runtime(recorded, runtime)
+    term = await leadership.campaign(holder)
+    try:
+        await _refuse_wrong_runtime(recorded, runtime)
+    except BaseException:
+        await term.resign()
+        raise
+    return term
+
+
+async def _refuse_wrong_runtime(recorded: BackendIdentities, runtime: Runtime) -> None:
+    """Raise WrongBackend if the runtime is not the remembered one. One that does not answer may be the right one."""
+    remembered = (await recorded.remembered()).get(Backend.RUNTIME)
+    if remembered is None:
+        return
+    try:
+        async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
+            found = await runtime.identity()
+    except (BackendError, TimeoutError):
+        return
+    if found != remembered.identity:
+        raise WrongBackend(wrong_backend_message(Backend.RUNTIME, remembered.identity, found))
 
 
 class Backends:
@@ -253,7 +247,7 @@ class Backends:
         return self._acted.get(workspace_id, float("-inf"))
 
     def endpoint(self, backend: str) -> str:
-        """What people call that backend: docker, k8s-api, s3 …"""
+        """The name of that backend's endpoint for people: docker, k8s-api, s3 …"""
         return self._endpoints[backend]
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
@@ -298,7 +292,8 @@ class Backends:
         await self._act(workspace_id, "runtime", lambda: self._runtime.remove_container(workspace_id))
 
     async def start_job(self, spec: JobSpec) -> None:
-        """The job is told whose the store must be, and looks at its mark by itself: by then it may be another store."""
+        """Start a storage job. It is told whose the store must be and checks that itself: by then the store may be
+        another."""
         self._refuse_stale()
         owner = StoreOwner(owner_key(self._identities.prefix), await self._check_identity(Backend.ARCHIVES))
         await self._act(spec.workspace_id, "jobs", lambda: self._jobs.start(replace(spec, owner=owner)))

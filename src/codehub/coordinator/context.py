@@ -55,9 +55,9 @@ class Dependencies:
     ids: Ids
     metrics: Metrics
     records: Records | None = None
-    """None: old records are kept for ever."""
+    """The stores whose old records are deleted; None: they are kept for ever."""
     templates: Templates | None = None
-    """None: a container gets its image and nothing else."""
+    """The templates of containers; None: a container gets its image and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,15 @@ class TermContext:
     metrics: Metrics
 
     def actor(self, name: str) -> Actor:
-        """A robot user of this term: refused once the term is over."""
+        """A robot user of this term, which is refused once the term is over."""
         return Actor(name, self.term.epoch)
 
 
 def term_context(
     term: Term, dependencies: Dependencies, tuning: Tuning, backend_changed: Callable[[str, str | None], None]
 ) -> TermContext:
-    """`backend_changed` hears a backend's name and, when it falls silent, the error; when it answers again, None."""
+    """Build what one term shares. `backend_changed` hears a backend's name and, when it falls silent, the error; when
+    it answers again, None."""
     clock, metrics, prefix = dependencies.clock, dependencies.metrics, tuning.policy.archive_prefix
     breakers = {name: Breaker(name, clock, metrics, backend_changed) for name in ("runtime", "jobs", "archives")}
     identities = IdentityCheck(dependencies.backend_identities, term.epoch, clock, dependencies.install, prefix)

@@ -1,6 +1,6 @@
-"""The event listener: what PostgreSQL tells becomes Redis messages for browsers, and wakes for our own queue.
+"""The event listener: a notification of PostgreSQL becomes a Redis message for browsers, and a wake for our own queue.
 
-Payloads are ids only. After a gap anything may have changed: everybody is told to take a fresh look.
+Payloads are ids only. After a gap anything may have changed: everybody is told to read afresh.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from codehub.usecases.bus_listener import BusListener, Message, workspace_in
 log = structlog.get_logger()
 
 MOST_UNSENT = 10_000
-"""More than this waiting for a slow bus is forgotten: everybody is told to take a fresh look instead."""
+"""When more than this many changes wait for a slow bus they are dropped: everybody is told to read afresh instead."""
 
 RESYNC_SECONDS = 1.0
-"""Between two tries to tell a bus that did not answer that something was missed."""
+"""The pause between two tries to tell a bus that did not answer that something was missed."""
 
 
 class EventListener:
@@ -45,7 +45,7 @@ class EventListener:
         self._sender = sender
 
     async def run(self) -> None:
-        """Until the feed is lost; whoever restarts us begins with a resync."""
+        """Runs until the feed is lost; the restarted listener begins with a resync."""
         heard: asyncio.Queue[Change | None] = asyncio.Queue(MOST_UNSENT)
         tasks = [asyncio.create_task(self._listen(heard)), asyncio.create_task(self._publish_all(heard))]
         try:
@@ -68,7 +68,7 @@ class EventListener:
         await heard.join()
 
     def _hear(self, change: Change, heard: "asyncio.Queue[Change | None]") -> None:
-        """A wake goes to our own queue at once: a Redis that hangs delays no workspace."""
+        """Note a change. A wake goes to our own queue at once: a Redis that hangs delays no workspace."""
         if change.channel in (Channel.WAKE, Channel.DELETED):
             self._wake(change.workspace_id)
         if heard.full():
@@ -77,7 +77,8 @@ class EventListener:
         heard.put_nowait(change)
 
     async def _publish_all(self, heard: "asyncio.Queue[Change | None]") -> None:
-        """What could not be sent is made good by a resync, as soon as the bus answers again."""
+        """Publish changes as they come. What could not be sent is made good by a resync, as soon as the bus answers
+        again."""
         resync = f"{self._sse_prefix}resync", {"type": "resync"}
         while True:
             change = await heard.get()
@@ -108,8 +109,9 @@ class EventListener:
 
 
 class WakeListener:
-    """Hints from outside on the channel of wakes, as JSON objects: one with a workspace's id asks for a look at that
-    one at once, any other for a look at all. What this process has published itself, it has acted on already."""
+    """Hears hints from other processes on the channel of wakes, as JSON objects: one with a workspace's id asks for a
+    look at that one at once, any other for a look at all. What this process has published itself, it has acted on
+    already."""
 
     def __init__(
         self, bus: Bus, channel: str, wake: Callable[[UUID], None], resync: Callable[[], None], sender: str
@@ -118,7 +120,7 @@ class WakeListener:
         self._resync = resync
         self._sender = sender
         self.run = BusListener(bus, channel, self._hear).listen_once
-        """Ends when the bus is lost: hints may be, and the periodic passes see what they would have told."""
+        """Listens until the bus is lost: hints may get lost, and the periodic passes see what they would have told."""
 
     async def _hear(self, message: Message) -> None:
         workspace_id = workspace_in(message)

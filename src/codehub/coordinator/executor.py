@@ -1,4 +1,4 @@
-"""The executor: takes the next step of the recorded operation (contracts 6, 7, 8). Each is short and idempotent.
+"""The executor: takes the next step of the recorded operation (contracts 6, 7, 8). Each step is short and idempotent.
 
 Long work is a job that is looked at again, never waited for, so whoever leads next simply goes on. Order is safety:
 container before volume, proof before `archive_key`, `archive_key` before the safe point, the safe point before the
@@ -24,8 +24,8 @@ STARTED = Progress(step="started")
 
 
 class Executor:
-    """One step of one workspace's operation. `row` follows our own writes; `watches`: a job or an image pull goes on. A
-    step that fails raises BackendError; a term or operation that is over, Stale."""
+    """Takes one step of one workspace's operation. `row` follows our own writes; `watches`: a job or an image pull goes
+    on. A step that fails raises BackendError; a term or operation that is over, Stale."""
 
     def __init__(self, context: TermContext, ws: Workspace, facts: Facts, now: datetime) -> None:
         self._context = context
@@ -86,8 +86,8 @@ class Executor:
             await self._start_container()
 
     async def _start_container(self) -> None:
-        """The image is recorded before the start, for a workspace follows its template at each start; the start itself
-        after it, so that a container which exits at once is a failed try and not a leftover."""
+        """Start the container. The image is recorded before, for a workspace follows its template at each start; the
+        start itself is recorded after, so that a container which exits at once is a failed try and not a leftover."""
         spec = await self._container_spec()
         if spec.image_ref != self.row.image_ref:
             await self._record(replace(self.row, image_ref=spec.image_ref), "image")
@@ -102,15 +102,16 @@ class Executor:
             await self._record(replace(self.row, op_progress=STARTED), "started")
 
     async def _wait_to_start(self, progress: Progress) -> None:
-        """The start cannot begin yet, perhaps for long: it is given up as soon as nobody wants it any more."""
+        """Wait with a start that cannot begin yet, perhaps for long: it is given up as soon as nobody wants it any
+        more."""
         if next_operation(self.row) is Operation.STARTING:
             await self._progressed(progress, excuse=True)
         else:
             await self._record(operations.abandon(self.row), "wish_changed")
 
     async def _container_spec(self) -> ContainerSpec:
-        """Image, variables and limits are those that the template has now, even a disabled one: what an admin mends is
-        there at the next start. A workspace without a template keeps its image."""
+        """What the container gets. Image, variables and limits are those that the template has now, even a disabled
+        one: what an admin mends is there at the next start. A workspace without a template keeps its image."""
         template = await self._template()
         share, env, image_ref = Resources(), {}, self.row.image_ref
         if template is not None:
@@ -148,7 +149,7 @@ class Executor:
         await self._delete_archived_volume()
 
     async def _distrust_archive(self) -> None:
-        """A container that came past the safe point may have written: before the volume goes it is archived once more,
+        """Archive once more what a container may have written that came past the safe point, before the volume goes,
         under an id that every leader finds alike. Giving the volume back instead would be worse: a delete of it may be
         on its way."""
         seen = self._facts.container
@@ -165,7 +166,7 @@ class Executor:
             await self._backends.clear_job(self.row.id)
 
     async def _yield(self, job: JobSeen | None) -> None:
-        """Give ARCHIVING up, as the wish wants the volume: end the job, keep the volume, plan anew."""
+        """Give ARCHIVING up, as the desired state needs the volume: end the job, keep the volume, plan anew."""
         if job is not None:
             await self._backends.clear_job(self.row.id)
         await self._record(operations.abandon(self.row), "yielded")
@@ -178,8 +179,8 @@ class Executor:
         await self._delete_volume()
 
     async def _delete_volume(self) -> None:
-        """A job of ours that took the volume meanwhile is ended first; a container may have written, so the next
-        observation decides. What is not ours is not ended: then this try has failed."""
+        """Delete the volume. A job of ours that took it meanwhile is ended first; a container may have written, so the
+        next observation decides. What is not ours is not ended: then this try has failed."""
         try:
             await self._backends.delete_volume(self.row.id, self._volume)
         except VolumeInUse:
@@ -208,7 +209,8 @@ class Executor:
             await self._backends.clear_job(self.row.id)
 
     async def _make_volume_to_restore(self, job: JobSeen | None, key: str) -> None:
-        """The job starts only once its volume was seen. A job on a volume that vanished must not vouch for the next."""
+        """Make the volume that the archive is restored into. The job starts only once its volume was seen, and a job on
+        a volume that vanished must not vouch for the next."""
         if job is not None:
             await self._backends.clear_job(self.row.id)
         afresh = replace(self.row.home, restoring=key, marker=None, volume_instance=None)
@@ -225,7 +227,8 @@ class Executor:
         await self._record(replace(self.row, archive_key=None, archive_op_id=None), "discarded")
 
     async def _delete(self) -> None:
-        """A live volume is the only copy of something: it is kept, for the undo window, and is the collector's then."""
+        """Delete the workspace. A live volume is the only copy of something: it is kept for the undo window, and the
+        collector removes it then."""
         if await self._container_remains():
             return
         await self._backends.clear_job(self.row.id)

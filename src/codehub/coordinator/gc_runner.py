@@ -1,12 +1,9 @@
 """The garbage collector (contract 9): mark → grace → sweep, by the leader alone.
 
-A resource goes only if it was garbage for the whole grace, no safety check refuses, and it is judged garbage
-once more under its row's lock right before the delete. Meanwhile no worker acts on that workspace. Whatever does not
-answer, or is refused, sweeps nothing.
-
-The garbage collector's report: what exists, what is garbage, why and since when, and why a sweep would be refused.
-
-Making one changes nothing, so anyone may (`codehub admin gc --dry-run`); the leader's sweep starts from the same.
+Its report says what exists, what is garbage, why and since when, and why a sweep would be refused. Making one changes
+nothing, so anyone may (`codehub admin gc --dry-run`); the leader's sweep starts from the same. A resource goes only if
+it was garbage for the whole grace, no safety check refuses, and it is judged garbage once more under its row's lock
+right before the delete; meanwhile no worker acts on that workspace. If a backend does not answer, nothing is swept.
 """
 
 from collections import Counter
@@ -49,11 +46,31 @@ from codehub.ports.collector import CollectorData, CollectorMarks, CollectorView
 from codehub.ports.runtime import Runtime
 from codehub.telemetry import GC_GARBAGE, GC_REFUSALS, GC_RUNS, GC_SWEPT
 
+log = structlog.get_logger()
+
+SILENT = "backend-silent"
+_ORDER = {kind: number for number, kind in enumerate(ResourceKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveObject:
+    """An archive in the store: the object and its `.meta` together."""
+
+    key: str
+    op_id: UUID
+    bytes: int
+    oldest_at: datetime
+    newest_at: datetime
+
+
+Resources = Mapping[BackendResource, ArchiveObject | None]
+"""Everything that exists; of an object also what is known of it as an archive."""
+
 
 @dataclass(frozen=True, slots=True)
 class GarbageCandidate:
     """A resource that is garbage. It was none before `changed_at`, for it was written to or an undo window was open.
-    `may_go_at` is None while it is not marked."""
+    `may_go_at` is None while the resource is not marked."""
 
     resource: BackendResource
     bytes: int
@@ -61,6 +78,11 @@ class GarbageCandidate:
     changed_at: datetime | None = None
     marked_at: datetime | None = None
     may_go_at: datetime | None = None
+
+    def marked(self, marked_at: datetime, retention: Retention) -> "GarbageCandidate":
+        """The candidate with its mark. The grace of an object that is still written to counts from its last change."""
+        begins = max(marked_at, self.changed_at) if self.changed_at else marked_at
+        return replace(self, marked_at=marked_at, may_go_at=begins + retention.grace)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -95,12 +117,8 @@ class CollectionReport:
 
     def marked(self, marks: Iterable[Mark], retention: Retention) -> "CollectionReport":
         times = {mark.resource: mark.marked_at for mark in marks}
-        return replace(
-            self,
-            candidates=tuple(
-                _since(c, times[c.resource], retention) if c.resource in times else c for c in self.candidates
-            ),
-        )
+        marked = (c.marked(times[c.resource], retention) if c.resource in times else c for c in self.candidates)
+        return replace(self, candidates=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -113,13 +131,6 @@ class CollectionReport:
             "left": dict(self.left),
             "cap_reached": self.cap_reached,
         }
-
-
-def _since(candidate: GarbageCandidate, marked_at: datetime, retention: Retention) -> GarbageCandidate:
-    """The candidate with its mark. The grace of an object that somebody still writes to counts from its last change."""
-    changed = candidate.changed_at
-    begins = max(marked_at, changed) if changed else marked_at
-    return replace(candidate, marked_at=marked_at, may_go_at=begins + retention.grace)
 
 
 class GcScanner:
@@ -140,35 +151,23 @@ class GcScanner:
         self._install = install
 
     async def report(self, waived: Collection[str] = ()) -> CollectionReport:
-        """The backends are listed before the database is read: what is made meanwhile is then known to the database."""
+        """Make the report. The backends are listed before the database is read: what is made meanwhile is then known to
+        the database."""
         owner = await self._archives.owner()
         objects = await self._archives.objects()
         volumes = await self._runtime.volumes()
         containers = await self._runtime.containers()
         data = await self._view.read()
-        resources = {
-            **dict.fromkeys(_containers(containers)),
-            **dict.fromkeys(_volumes(volumes)),
-            **_archives(objects, self._retention.prefix),
-        }
+        resources = _resources(containers, volumes, objects, self._retention.prefix)
         rows = {ws.id: ws for ws in data.workspaces}
         candidates = tuple(self._candidates(resources, rows, data))
-        newer = {c.resource for c in candidates if self._may_be_newer(c, resources[c.resource], data.restored)}
         existing = Counter(resource.kind for resource in resources)
-        inventory = replace(
-            self._inventory(resources, rows, data),
-            counts=_counts(existing, candidates),
-            owner=owner,
-            install=self._install,
-            backup_at=data.restored.backup_at if data.restored else None,
-            newer_than_backup=len(newer),
-            lost_records=await self._lost_records({t: s for t, s in resources.items() if t not in newer}, rows, data),
-        )
+        facts = await self._safety_facts(owner, existing, candidates, resources, rows, data)
         report = CollectionReport(
             now=data.now,
             existing={kind: existing[kind] for kind in ResourceKind},
             candidates=candidates,
-            refusals=refusals(inventory, self._limits, waived),
+            refusals=refusals(facts, self._limits, waived),
             unrecognised=sum(naming.stored_name(self._retention.prefix, o.key) is None for o in objects),
             rows=rows,
         )
@@ -176,7 +175,7 @@ class GcScanner:
 
     def _candidates(
         self,
-        resources: "Mapping[BackendResource, ArchiveObject | None]",
+        resources: Resources,
         rows: Mapping[UUID, Workspace],
         data: CollectorData,
     ) -> Iterable[GarbageCandidate]:
@@ -192,11 +191,39 @@ class GcScanner:
                     changes.append(ws.deleted_at + self._retention.undo)
                 yield GarbageCandidate(resource, stored.bytes if stored else 0, why, max(changes, default=None))
 
+    async def _safety_facts(
+        self,
+        owner: str | None,
+        existing: Mapping[ResourceKind, int],
+        candidates: Sequence[GarbageCandidate],
+        resources: Resources,
+        rows: Mapping[UUID, Workspace],
+        data: CollectorData,
+    ) -> SafetyFacts:
+        """What the safety checks look at. An archive that is being written has no ledger entry yet, so it says nothing
+        about the ledger's age."""
+        newer = {c.resource for c in candidates if self._may_be_newer(c, resources[c.resource], data.restored)}
+        unwanted = Counter(candidate.resource.kind for candidate in candidates)
+        being_written = {_being_written(ws, self._retention.prefix) for ws in rows.values()}
+        stored = [archive for archive in resources.values() if archive is not None]
+        return SafetyFacts(
+            counts={kind: ResourceCount(existing[kind], unwanted[kind]) for kind in ResourceKind},
+            newest_object_at=max((a.newest_at for a in stored if a.key not in being_written), default=None),
+            oldest_object_at=min((a.oldest_at for a in stored), default=None),
+            newest_ledger_at=data.newest_entry_at,
+            oldest_workspace_at=data.oldest_workspace_at,
+            install=self._install,
+            owner=owner,
+            backup_at=data.restored.backup_at if data.restored else None,
+            newer_than_backup=len(newer),
+            lost_records=await self._lost_records({t: s for t, s in resources.items() if t not in newer}, rows, data),
+        )
+
     def _may_be_newer(
-        self, found: GarbageCandidate, stored: "ArchiveObject | None", restored: RestoredDatabase | None
+        self, found: GarbageCandidate, stored: ArchiveObject | None, restored: RestoredDatabase | None
     ) -> bool:
-        """Whether it may be newer than the backup, and not made since the restore. Only objects tell their age; what is
-        of an unknown workspace is refused by another check."""
+        """Whether a candidate may be newer than the backup, and was not made since the restore. Only objects tell their
+        age; what is of an unknown workspace is refused by another check."""
         if restored is None or stored is None or found.why is GarbageReason.UNKNOWN:
             return False
         skew = self._limits.skew
@@ -204,12 +231,12 @@ class GcScanner:
 
     async def _lost_records(
         self,
-        resources: "Mapping[BackendResource, ArchiveObject | None]",
+        resources: Resources,
         rows: Mapping[UUID, Workspace],
         data: CollectorData,
     ) -> LostRecords:
-        """What the database must have lost. Workspaces in ERROR count too: their resources are kept, and tell of the
-        database all the same."""
+        """The records that the database must have lost. Workspaces in ERROR count too: their resources are kept, and
+        show what was lost all the same."""
         known = {resource: rows[resource.workspace_id] for resource in resources if resource.workspace_id in rows}
         operations = {
             resource: stored.op_id
@@ -223,9 +250,9 @@ class GcScanner:
             unrecorded=tuple(resource.name for resource, op_id in operations.items() if op_id not in recorded),
         )
 
-    def _must_be_recorded(self, stored: "ArchiveObject", ws: Workspace, data: CollectorData) -> bool:
-        """Whether the ledger must know this archive, as neither the row nor a restore point does and it reaches so far
-        back."""
+    def _must_be_recorded(self, stored: ArchiveObject, ws: Workspace, data: CollectorData) -> bool:
+        """Whether the ledger must know this archive: neither the row nor a restore point does, and the ledger reaches
+        that far back."""
         if stored.op_id == ws.archive_op_id or stored.key in (ws.archive_key, ws.restore_from):
             return False
         if any(point.key == stored.key for point in data.points.get(ws.id, ())):
@@ -233,38 +260,15 @@ class GcScanner:
         reach = self._limits.ledger_reach
         return reach is None or stored.newest_at > data.now - reach + self._limits.skew
 
-    def _inventory(
-        self,
-        resources: "Mapping[BackendResource, ArchiveObject | None]",
-        rows: Mapping[UUID, Workspace],
-        data: CollectorData,
-    ) -> SafetyFacts:
-        """The ages of objects, ledger and workspaces. An archive that is being written has no ledger entry yet, so it
-        says nothing about the ledger's age."""
-        making = {_being_written(ws, self._retention.prefix) for ws in rows.values()}
-        stored = {resource: times for resource, times in resources.items() if times is not None}
-        settled = [times.newest_at for times in stored.values() if times.key not in making]
-        return SafetyFacts(
-            newest_object_at=max(settled, default=None),
-            oldest_object_at=min((times.oldest_at for times in stored.values()), default=None),
-            newest_ledger_at=data.newest_entry_at,
-            oldest_workspace_at=data.oldest_workspace_at,
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class ArchiveObject:
-    """An archive in the store: the object and its `.meta` together."""
-
-    key: str
-    op_id: UUID
-    bytes: int
-    oldest_at: datetime
-    newest_at: datetime
-
-
-def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[BackendResource, ArchiveObject | None]":
-    found: dict[BackendResource, ArchiveObject | None] = {}
+def _resources(
+    containers: Collection[UUID], volumes: Mapping[UUID, Iterable[str]], objects: Iterable[StoredObject], prefix: str
+) -> Resources:
+    found: dict[BackendResource, ArchiveObject | None] = {
+        BackendResource(ResourceKind.CONTAINER, naming.container_name(key), key): None for key in sorted(containers)
+    }
+    for key, names in sorted(volumes.items()):
+        found |= {BackendResource(ResourceKind.VOLUME, name, key): None for name in sorted(names)}
     for stored in sorted(objects, key=lambda o: o.key):
         name = naming.stored_name(prefix, stored.key)
         if name is None:
@@ -279,35 +283,10 @@ def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[BackendRe
     return found
 
 
-def _volumes(volumes: Mapping[UUID, Iterable[str]]) -> Sequence[BackendResource]:
-    return [
-        BackendResource(ResourceKind.VOLUME, name, key)
-        for key, names in sorted(volumes.items())
-        for name in sorted(names)
-    ]
-
-
-def _containers(containers: Collection[UUID]) -> Sequence[BackendResource]:
-    return [BackendResource(ResourceKind.CONTAINER, naming.container_name(key), key) for key in sorted(containers)]
-
-
 def _being_written(ws: Workspace, prefix: str) -> str | None:
     if ws.archive_op_id is None or ws.operation not in (Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE):
         return None
     return naming.archive_key(prefix, ws.id, ws.archive_op_id)
-
-
-def _counts(
-    existing: Mapping[ResourceKind, int], candidates: Iterable[GarbageCandidate]
-) -> dict[ResourceKind, ResourceCount]:
-    unwanted = Counter(candidate.resource.kind for candidate in candidates)
-    return {kind: ResourceCount(existing.get(kind, 0), unwanted[kind]) for kind in ResourceKind}
-
-
-log = structlog.get_logger()
-
-SILENT = "backend-silent"
-_ORDER = {kind: number for number, kind in enumerate(ResourceKind)}
 
 
 class GcRunner:
@@ -322,7 +301,7 @@ class GcRunner:
         self._metrics = context.metrics
         self._retention = context.tuning.retention
         self._limits = context.tuning.gc_limits
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
 
     async def run(self, waived: Collection[str] = ()) -> CollectionReport:
         """Mark garbage and sweep what is due. Raises BackendError, having swept nothing, if a backend could not be
@@ -332,7 +311,7 @@ class GcRunner:
             report = await self._scanner.report(waived)
         except BackendError as error:
             self._metrics.add(GC_RUNS, outcome="unreachable")
-            await self._tell({SILENT: f"nothing is collected: {error}"})
+            await self._notify({SILENT: f"nothing is collected: {error}"})
             raise
         if not database_is_doubtful(report.refusals):
             marks = await self._marks.remark({c.resource: c.why for c in report.candidates})
@@ -365,15 +344,15 @@ class GcRunner:
         for refusal in report.refusals:
             self._metrics.add(GC_REFUSALS, check=refusal.check.value)
             log.warning("collection refused", check=refusal.check.value, why=refusal.sentence)
-        await self._tell(_by_check(report.refusals))
+        await self._notify(_by_check(report.refusals))
         return report
 
-    async def _tell(self, reasons: dict[str, str]) -> None:
+    async def _notify(self, reasons: dict[str, str]) -> None:
         """Notify the admins of each reason once, until it is gone."""
         for reason, message in reasons.items():
-            if reason not in self._told:
+            if reason not in self._notified:
                 await self._notifier.notify("garbage collection stopped", {"reason": reason, "message": message})
-        self._told = set(reasons)
+        self._notified = set(reasons)
 
     async def _sweep(self, report: CollectionReport) -> CollectionReport:
         due = sorted(report.due(), key=lambda c: (c.resource.workspace_id, _ORDER[c.resource.kind], c.resource.name))
@@ -389,7 +368,7 @@ class GcRunner:
                 silent[SILENT] = f"the collection stopped half-way: {error}"
                 log.warning("collection stopped half-way", error=str(error), swept=len(swept))
                 break
-        await self._tell(silent)
+        await self._notify(silent)
         for candidate in swept:
             self._metrics.add(GC_SWEPT, kind=candidate.resource.kind.value)
         return replace(report, swept=tuple(swept), left=left | silent, cap_reached=len(due) > cap)
@@ -404,7 +383,7 @@ class GcRunner:
                 return {candidate.resource.name: "wanted back" for candidate in mine}
             ws = None
         for candidate in mine:
-            why_not = await self._take(candidate, ws)
+            why_not = await self._sweep_one(candidate, ws)
             if why_not is None:
                 swept.append(candidate)
                 log.info("swept", kind=candidate.resource.kind.value, name=candidate.resource.name, why=candidate.why)
@@ -412,11 +391,11 @@ class GcRunner:
                 left[candidate.resource.name] = why_not
         return left
 
-    async def _take(self, candidate: GarbageCandidate, ws: Workspace | None) -> str | None:
+    async def _sweep_one(self, candidate: GarbageCandidate, ws: Workspace | None) -> str | None:
         """Delete one candidate; returns why it stays after all, or None. `ws` is None if the workspace is gone for
         good."""
         resource = candidate.resource
-        if ws is not None and not await self._archive_vouches(ws, resource):
+        if ws is not None and not await self._archive_is_readable(ws, resource):
             return "its archive cannot be read"
         if not await self._marks.give_up(resource, partial(may_sweep, resource, self._retention)):
             return "protected again"
@@ -432,7 +411,7 @@ class GcRunner:
             return str(error)
         return None
 
-    async def _archive_vouches(self, ws: Workspace, resource: BackendResource) -> bool:
+    async def _archive_is_readable(self, ws: Workspace, resource: BackendResource) -> bool:
         """Whether the archive of a volume past the safe point is readable: else that volume holds the home."""
         if resource.name != ws.home_store_key or not ws.home.deleting_volume or ws.archive_key is None:
             return True

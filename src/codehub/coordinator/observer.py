@@ -20,7 +20,7 @@ from codehub.domain.workspace import Workspace
 
 LOAD_CHUNK = 2000
 YIELD_EVERY = 250
-"""Rows judged before others on the event loop get their turn."""
+"""How many rows are judged before other tasks of the event loop get their turn."""
 FRESH_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the runtime has of the workspaces `asked` for (of all, if empty). None = it did not answer."""
+    """What the runtime has of the workspaces `asked` for (of all, if empty). None: the runtime did not answer."""
 
     begun: float
     asked: frozenset[UUID]
@@ -45,7 +45,7 @@ class Snapshot:
         return self.containers.get(workspace_id), self.volumes.get(workspace_id)
 
     def moved_since(self, earlier: "Snapshot | None") -> Sequence[UUID] | None:
-        """The workspaces whose container or volumes differ between two snapshots of all. None = any may differ."""
+        """The workspaces whose container or volumes differ between two snapshots of all. None: any may differ."""
         containers = _differing(earlier.containers, self.containers) if earlier else None
         volumes = _differing(earlier.volumes, self.volumes) if earlier else None
         return None if containers is None or volumes is None else [*containers, *volumes]
@@ -68,7 +68,7 @@ class PassReport:
     written: int
     queued: int
     whole: bool
-    """Did the runtime answer? A pass that saw nothing is no good pass."""
+    """Whether the runtime answered. A pass that saw nothing is no good pass."""
 
 
 class Observer:
@@ -111,8 +111,8 @@ class Observer:
         return PassReport(len(versions), len(changed), written, queued, snapshot.whole)
 
     async def active_pass(self, woken: Collection[UUID] = ()) -> int:
-        """The rows that are not at rest, and those lately woken: one filtered look, then to the queue whatever is not
-        at rest, and of the others what looks different from the last time. Returns how many were queued."""
+        """Take one filtered look at the rows that are not at rest and at those lately woken. Queue whatever is not at
+        rest, and of the others what looks different from the last time. Returns how many were queued."""
         active = dict.fromkeys(await self._statuses.active())
         resting = [workspace_id for workspace_id in woken if workspace_id not in active]
         if not active and not resting:
@@ -234,15 +234,16 @@ class Observer:
         return pairs, busy
 
     def _listed_state(self, ws: Workspace) -> ArchiveState:
-        """The archive's state by the inventory. Not listed is only a suspicion: the phase differs, and that is
-        confirmed."""
+        """The archive's state by the inventory. That an archive is not listed is only a suspicion: the phase differs
+        then, and is confirmed by a look at that workspace alone."""
         if ws.archive_key is None or self._inventory is None:
             return ArchiveState.UNKNOWN
         return ArchiveState.READABLE if ws.archive_key in self._inventory else ArchiveState.NOT_FOUND
 
 
 def _needs_a_closer_look(ws: Workspace, judged: Workspace) -> bool:
-    """Whether the change must first be confirmed for this workspace alone: of the phase, or that an archive is lost."""
+    """Whether a change must first be confirmed for this workspace alone: a change of the phase, or that an archive is
+    lost."""
     old, new = ws.conditions.archive_ready.status, judged.conditions.archive_ready.status
     return judged.phase is not ws.phase or judged.error_info != ws.error_info or (new is False and old is not False)
 

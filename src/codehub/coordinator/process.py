@@ -14,7 +14,7 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backends import AGAIN_SECONDS, BackendNotices, acquire_leadership
+from codehub.coordinator.backends import WRONG_BACKEND_PAUSE_SECONDS, BackendNotices, acquire_leadership
 from codehub.coordinator.context import Dependencies, Tuning, term_context
 from codehub.coordinator.event_listener import EventListener, WakeListener
 from codehub.coordinator.gc_runner import CollectionReport, GcRunner, GcScanner
@@ -40,46 +40,20 @@ from codehub.telemetry import (
     Metrics,
 )
 
+log = structlog.get_logger()
+
 RESTORED = "the isolation of workspaces was broken and has been restored"
 BROKEN = "workspaces are not isolated: none is started"
-
-
-class IsolationWatch:
-    """Tells the admins when workspaces are not isolated: at once of each disorder, and once of one that lasts. The
-    runtime itself looks and puts right."""
-
-    def __init__(self, runtime: Runtime, notifier: Notifier, metrics: Metrics) -> None:
-        self._runtime = runtime
-        self._notifier = notifier
-        self._metrics = metrics
-        self._told = ""
-
-    async def run(self) -> None:
-        """Runs until it fails, and is restarted then. A silent runtime is told of by BackendNotices."""
-        try:
-            async for report in self._runtime.watch_isolation():
-                await self._tell(report)
-        except Unreachable:
-            raise
-        except BackendError as error:
-            await self._tell(IsolationReport(str(error), holds=False))
-            raise
-
-    async def _tell(self, report: IsolationReport) -> None:
-        if not report.holds and report.message == self._told:
-            return
-        self._told = "" if report.holds else report.message
-        subject = RESTORED if report.holds else BROKEN
-        self._metrics.add(ISOLATION_DISTURBED, holds=str(report.holds).lower())
-        await self._notifier.notify(subject, {"details": report.message})
-
-
 STALE_PASS_SECONDS = 60.0
+RESTART_CAP_SECONDS = 30.0
+FIRST_RUN_SECONDS = 300.0
+"""A periodic task runs for the first time this long into a term, at most: terms may be shorter than its interval."""
+ORPHANS_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorReadiness:
-    """Whether a coordinator does its job, for its status address. `pass_age`: seconds since the last pass that saw
+    """Whether a coordinator does its job, for its status address. `pass_age`: the seconds since the last pass that saw
     everything; None before the first."""
 
     leads: bool
@@ -89,16 +63,8 @@ class CoordinatorReadiness:
 
     @property
     def is_ready(self) -> bool:
-        """A standby is always ready; a leader while its last good pass is recent."""
+        """Whether the coordinator is ready: a standby always is, a leader while its last good pass is recent."""
         return not self.leads or (self.pass_age is not None and self.pass_age < STALE_PASS_SECONDS)
-
-
-log = structlog.get_logger()
-
-RESTART_CAP_SECONDS = 30.0
-FIRST_RUN_SECONDS = 300.0
-"""A periodic task runs for the first time this long into a term, at most: terms may be shorter than its interval."""
-ORPHANS_SECONDS = 15.0
 
 
 class Coordinator:
@@ -120,7 +86,7 @@ class Coordinator:
                 )
             except WrongBackend as error:
                 log.error("does not campaign", holder=self._holder, why=str(error))  # noqa: TRY400 - no bug of ours
-                await self._dependencies.clock.sleep(AGAIN_SECONDS)
+                await self._dependencies.clock.sleep(WRONG_BACKEND_PAUSE_SECONDS)
             except CodeHubError as error:
                 log.warning("cannot campaign", error=str(error))
                 await self._dependencies.clock.sleep(1.0)
@@ -258,7 +224,7 @@ class TermRunner:
         self.queue.add(workspace_id)
 
     def _look_at_once(self, workspace_id: UUID) -> None:
-        """A hint from another process: what was observed before it is no longer believed."""
+        """Act on a hint from another process: what was observed before it is no longer believed."""
         self.observer.distrust(workspace_id)
         self._wake(workspace_id)
 
@@ -340,8 +306,34 @@ class TermRunner:
             log.info("old records forgotten", **await runner.tick())
 
 
-def _first(interval: float) -> float:
-    return min(interval / 10, FIRST_RUN_SECONDS)
+class IsolationWatch:
+    """Tells the admins when workspaces are not isolated: at once of each disturbance, and once of one that lasts. The
+    runtime itself looks for them and restores the isolation."""
+
+    def __init__(self, runtime: Runtime, notifier: Notifier, metrics: Metrics) -> None:
+        self._runtime = runtime
+        self._notifier = notifier
+        self._metrics = metrics
+        self._told = ""
+
+    async def run(self) -> None:
+        """Runs until it fails, and is restarted then. A silent runtime is told of by BackendNotices."""
+        try:
+            async for report in self._runtime.watch_isolation():
+                await self._tell(report)
+        except Unreachable:
+            raise
+        except BackendError as error:
+            await self._tell(IsolationReport(str(error), holds=False))
+            raise
+
+    async def _tell(self, report: IsolationReport) -> None:
+        if not report.holds and report.message == self._told:
+            return
+        self._told = "" if report.holds else report.message
+        subject = RESTORED if report.holds else BROKEN
+        self._metrics.add(ISOLATION_DISTURBED, holds=str(report.holds).lower())
+        await self._notifier.notify(subject, {"details": report.message})
 
 
 def gc_scanner(dependencies: Dependencies, tuning: Tuning) -> GcScanner:
@@ -355,6 +347,10 @@ def gc_scanner(dependencies: Dependencies, tuning: Tuning) -> GcScanner:
         gc_limits,
         dependencies.install,
     )
+
+
+def _first(interval: float) -> float:
+    return min(interval / 10, FIRST_RUN_SECONDS)
 
 
 def _log_collection(report: CollectionReport | None) -> None:

@@ -51,7 +51,7 @@ class WorkQueue:
 
     @asynccontextmanager
     async def holding(self, workspace_id: UUID) -> AsyncIterator[None]:
-        """Keep the workers from this id meanwhile, for work that no worker does."""
+        """Keep the workers from this id while the context lasts, for work that is not done by a worker."""
         while workspace_id in self._working:
             self._freed.clear()
             await self._freed.wait()
@@ -62,7 +62,7 @@ class WorkQueue:
             self.done(workspace_id)
 
     def failed(self, workspace_id: UUID) -> float:
-        """Back off after a failed pass, 1 s → 5 min; returns the seconds."""
+        """Back off after a failed pass, from 1 s to 5 min; returns the seconds."""
         count = self._failures[workspace_id] = self._failures.get(workspace_id, 0) + 1
         seconds = float(min(2 ** (count - 1), BACKOFF_CAP_SECONDS))
         self._not_before[workspace_id] = self._clock.monotonic() + seconds

@@ -46,32 +46,18 @@ from codehub.telemetry import (
     Metrics,
 )
 
-
-def count_change(metrics: Metrics, before: Workspace, after: Workspace, now: datetime) -> None:
-    metrics.add(ROWS_WRITTEN)
-    operation = before.operation.value.lower()
-    if after.operation is not before.operation and after.operation is not Operation.NONE:
-        metrics.add(OPERATIONS_STARTED, operation=after.operation.value.lower())
-    if after.error_info is not None and after.error_info != before.error_info:
-        metrics.add(OPERATIONS_FAILED, operation=operation, reason=after.error_info.reason.value)
-    elif before.operation is not Operation.NONE and after.operation is Operation.NONE:
-        metrics.add(OPERATIONS_COMPLETED, operation=operation)
-        if before.op_started_at is not None:
-            metrics.observe(OPERATION_SECONDS, (now - before.op_started_at).total_seconds(), operation=operation)
-    if after.phase is Phase.ERROR and before.phase is not Phase.ERROR and after.error_reason is not None:
-        metrics.add(TERMINAL_ERRORS, reason=after.error_reason.value)
-
-
-SOON = 0.05
-PROBE = 0.25
+SOON_SECONDS = 0.05
+PROBE_SECONDS = 0.25
 PROBE_SHARE = 0.1
-"""A start that takes long is probed more rarely, so that many starts at once do not hold each other up."""
-WATCH = 1.0
+"""The share of its age after which a start is probed again: one that takes long is probed more rarely, so that many
+starts at once do not hold each other up.
+"""
+WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """One workspace: its row as loaded, what was observed, and what was judged and decided of it."""
+    """One workspace during a pass: its row as loaded, what was observed, and what was judged and decided of it."""
 
     loaded: Workspace
     judged: Workspace
@@ -95,7 +81,7 @@ class Reconciler:
         self._seen_at: dict[UUID, float] = {}
 
     async def reconcile(self, workspace_id: UUID) -> float | None:
-        """One pass over one workspace; returns the seconds until the next one, or None: the periodic passes see to
+        """Run one pass over one workspace; returns the seconds until the next one, or None: the periodic passes see to
         it."""
         rows, now = await self._statuses.load([workspace_id])
         if not rows:
@@ -121,7 +107,7 @@ class Reconciler:
         if after == it.loaded:
             return it.loaded
         row = await self._statuses.record(it.loaded, after, reason=reason)
-        count_change(self._metrics, it.loaded, row, it.now)
+        _count_change(self._metrics, it.loaded, row, it.now)
         if row.phase is Phase.ERROR and row.error_info != it.loaded.error_info:
             await self._tell(row)
         if row.home.passed_over != it.loaded.home.passed_over:
@@ -166,7 +152,7 @@ class Reconciler:
         self._seen_at[row.id] = max(self._clock.monotonic(), self._seen_at.get(row.id, 0.0))
         match it.decision:
             case Wait(_, until, _):
-                return None if until is None else max((until - it.now).total_seconds(), SOON)
+                return None if until is None else max((until - it.now).total_seconds(), SOON_SECONDS)
             case Settled():
                 return None
             case Begin() | Continue():
@@ -174,7 +160,7 @@ class Reconciler:
             case RemoveLeftovers(volumes):
                 for name in volumes:
                     await self._backends.delete_volume(row.id, name)
-                return SOON if volumes else None
+                return SOON_SECONDS if volumes else None
             case _:
                 return 0.0
 
@@ -190,11 +176,11 @@ class Reconciler:
                 raise  # our own database: the pass failed, not the operation
             return await self._failed(executor.row, error, it.now, silent + self._clock.monotonic() - began)
         if executor.watches:
-            return WATCH
+            return WATCH_SECONDS
         if self._backends.acted_at(row.id) >= began or executor.row is not row:
-            return SOON
+            return SOON_SECONDS
         if row.operation is Operation.STARTING and row.op_started_at is not None:
-            return max(PROBE, (it.now - row.op_started_at).total_seconds() * PROBE_SHARE)
+            return max(PROBE_SECONDS, (it.now - row.op_started_at).total_seconds() * PROBE_SHARE)
         return None
 
     async def _failed(self, before: Workspace, error: BackendError, now: datetime, silent: float) -> float:
@@ -207,11 +193,11 @@ class Reconciler:
             row = operations.excused(row, silent)
         after = failures.failed(row, failure, self._policy, self._ids.jitter(), now)
         row = await self._statuses.record(before, after, reason=error.reason.value)
-        count_change(self._metrics, before, row, now)
+        _count_change(self._metrics, before, row, now)
         if row.phase is Phase.ERROR:
             await self._tell(row)
             return 0.0
-        pause = max((row.retry_at - now).total_seconds(), SOON) if row.retry_at else SOON
+        pause = max((row.retry_at - now).total_seconds(), SOON_SECONDS) if row.retry_at else SOON_SECONDS
         if REASONS[error.reason].is_outage:
             self._seen_at[row.id] = self._clock.monotonic() + pause  # which is excused already
         return pause
@@ -225,7 +211,8 @@ class Reconciler:
         return (now - loaded.updated_at).total_seconds() if _unseen(loaded) else 0.0
 
     async def _recovered(self, it: Assessment) -> tuple[Workspace, str]:
-        """The recovered row is judged again in the same write, so that one which may run is never without its slot."""
+        """The row after a person asked for recovery. It is judged again in the same write, so that one which may run is
+        never without its slot."""
         ws, facts = it.judged, it.facts
         if ws.phase is Phase.ERROR and ws.recover_action not in (RecoverAction.RETRY, RecoverAction.FORGET_ARCHIVE):
             volume_gone = ws.conditions.volume_ready.status is False
@@ -248,7 +235,8 @@ class Reconciler:
         return operations.take_restore_point(ws), "restore_point"
 
     async def _lost_archive_replaced(self, it: Assessment) -> tuple[Workspace, str]:
-        """The row is judged again by the same facts, so that no phase in between is ever written."""
+        """The row with another archive instead of the lost one. It is judged again by the same facts, so that no phase
+        in between is ever written."""
         ws = it.judged
         newest = await self._newest_readable(ws, besides=ws.archive_key)
         moved = operations.lost_archive_replaced(ws, newest)
@@ -297,8 +285,23 @@ class Reconciler:
         )
 
 
+def _count_change(metrics: Metrics, before: Workspace, after: Workspace, now: datetime) -> None:
+    metrics.add(ROWS_WRITTEN)
+    operation = before.operation.value.lower()
+    if after.operation is not before.operation and after.operation is not Operation.NONE:
+        metrics.add(OPERATIONS_STARTED, operation=after.operation.value.lower())
+    if after.error_info is not None and after.error_info != before.error_info:
+        metrics.add(OPERATIONS_FAILED, operation=operation, reason=after.error_info.reason.value)
+    elif before.operation is not Operation.NONE and after.operation is Operation.NONE:
+        metrics.add(OPERATIONS_COMPLETED, operation=operation)
+        if before.op_started_at is not None:
+            metrics.observe(OPERATION_SECONDS, (now - before.op_started_at).total_seconds(), operation=operation)
+    if after.phase is Phase.ERROR and before.phase is not Phase.ERROR and after.error_reason is not None:
+        metrics.add(TERMINAL_ERRORS, reason=after.error_reason.value)
+
+
 def _failed_restore_key(ws: Workspace) -> str | None:
-    """The archive whose restore has just ended in ERROR: whoever asks for an archive now means another."""
+    """The archive whose restore has just ended in ERROR: a person who asks for an archive now means another."""
     error = ws.error_info
     return ws.archive_key if error is not None and error.operation == Operation.RESTORING.value else None
 

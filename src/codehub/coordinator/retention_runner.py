@@ -1,6 +1,6 @@
 """The retention runner: deletes records that have served their time, in the name of the leader.
 
-One kind that fails does not keep the others; a term that is over stops all of them (contract 3).
+A kind that cannot be deleted does not keep the others from being deleted; a term that is over stops all (contract 3).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +30,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class RecordAges:
-    """How long each kind is kept, in seconds; 0 is for ever."""
+    """How long each kind of record is kept, in seconds; 0 is for ever."""
 
     ledger: float = 180 * A_DAY
     audit: float = 365 * A_DAY

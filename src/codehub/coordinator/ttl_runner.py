@@ -1,6 +1,7 @@
 """The TTL runner: a robot user that puts idle workspaces to sleep, after warning the people in them.
 
-If activity cannot be read, nothing is stopped. Its wish is a CAS, so a fresh wake always wins.
+If activity cannot be read, nothing is stopped. It changes the desired state by compare-and-swap, so a fresh wake always
+wins.
 """
 
 from datetime import datetime
@@ -31,7 +32,7 @@ class TtlRunner:
         self._warned: dict[UUID, Warned] = {}
 
     async def tick(self) -> int:
-        """Put to sleep what is idle; returns how many."""
+        """Put the idle workspaces to sleep; returns how many."""
         try:
             await self._drain()
         except Unreachable:

@@ -24,7 +24,7 @@ PHASE_WORDS: Final[Mapping[Phase, tuple[str, str, str]]] = {
     Phase.ERROR: ("Needs attention", "bad", "Something went wrong, and nothing is touched until it is recovered."),
     Phase.DELETED: ("Deleted", "gone", "Kept for a while, in case it was a mistake."),
 }
-"""label, tone, meaning"""
+"""The label, the tone and the meaning of each phase."""
 
 OPERATION_WORDS: Final[Mapping[Operation, str]] = {
     Operation.PROVISIONING: "Preparing",
@@ -37,13 +37,13 @@ OPERATION_WORDS: Final[Mapping[Operation, str]] = {
     Operation.DELETING: "Deleting",
 }
 
-WISHES: Final[Mapping[str, tuple[str, Desired]]] = {
+DESIRED_STATE_ACTIONS: Final[Mapping[str, tuple[str, Desired]]] = {
     "start": ("Start", Desired.RUNNING),
     "stop": ("Stop", Desired.STANDBY),
     "archive": ("Archive", Desired.ARCHIVED),
     "delete": ("Delete", Desired.DELETED),
 }
-"""Actions that are nothing but a wish."""
+"""The actions that only change the desired state, with the state that each asks for."""
 
 RECOVERY_WORDS: Final[Mapping[RecoverAction, tuple[str, str, bool]]] = {
     RecoverAction.RETRY: ("Try again", "Does what failed once more. Nothing is lost by it.", False),
@@ -60,7 +60,7 @@ RECOVERY_WORDS: Final[Mapping[RecoverAction, tuple[str, str, bool]]] = {
     RecoverAction.REMOVE_CONTAINER: ("Remove the container", "Ends the container that has no home any more.", False),
     RecoverAction.EMPTY_HOME: ("Begin with an empty home", "Gives up what was in the home and begins anew.", True),
 }
-"""label, what it does, whether something is given up"""
+"""The label of each recovery, what it does, and whether something is given up."""
 
 RECOVERIES: Final[Mapping[ErrorReason, tuple[RecoverAction, ...]]] = {
     ErrorReason.MISMATCH: (RecoverAction.RETRY,),
@@ -117,15 +117,15 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
 _ENTERED_BY: Final = frozenset({AccessAction.FORWARD, AccessAction.WAIT})
 
 
-def phases_for(wish: Desired) -> list[str]:
-    """The phases in which this wish is offered: transitions lead there, upwards for a start and downwards for a
-    stop."""
-    up = wish is Desired.RUNNING
+def phases_for(desired: Desired) -> list[str]:
+    """The phases in which this desired state is offered: transitions lead there, upwards for a start and downwards for
+    a stop."""
+    up = desired is Desired.RUNNING
 
     def sensible(phase: Phase) -> bool:
-        return phase not in LEVEL or (LEVEL[wish] > LEVEL[phase]) is up
+        return phase not in LEVEL or (LEVEL[desired] > LEVEL[phase]) is up
 
-    return [phase.value for phase in Phase if transition(phase, wish) is not None and sensible(phase)]
+    return [phase.value for phase in Phase if transition(phase, desired) is not None and sensible(phase)]
 
 
 def states() -> dict[str, Any]:
@@ -144,7 +144,7 @@ def states() -> dict[str, Any]:
         "TRANSITIONS": [
             {
                 "phase": row.phase.value,
-                "wishes": [wish.value for wish in row.desired],
+                "desired": [desired.value for desired in row.desired],
                 "operation": row.operation.value,
                 "leadsTo": row.leads_to.value,
             }
@@ -184,12 +184,13 @@ def _recovery(action: RecoverAction) -> dict[str, Any]:
 
 def _actions() -> dict[str, Any]:
     entered = [phase.value for phase in Phase if access_in_phase(phase).action in _ENTERED_BY]
-    wishes = {
-        name: {"label": label, "wish": wish.value, "phases": phases_for(wish)} for name, (label, wish) in WISHES.items()
+    changing = {
+        name: {"label": label, "desired": desired.value, "phases": phases_for(desired)}
+        for name, (label, desired) in DESIRED_STATE_ACTIONS.items()
     }
     return {
-        "open": {"label": "Open", "wish": None, "phases": entered},
-        **wishes,
-        "recover": {"label": "Recover", "wish": None, "phases": [Phase.ERROR.value]},
-        "undelete": {"label": "Bring back", "wish": None, "phases": [Phase.DELETED.value]},
+        "open": {"label": "Open", "desired": None, "phases": entered},
+        **changing,
+        "recover": {"label": "Recover", "desired": None, "phases": [Phase.ERROR.value]},
+        "undelete": {"label": "Bring back", "desired": None, "phases": [Phase.DELETED.value]},
     }

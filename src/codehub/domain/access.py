@@ -1,4 +1,4 @@
-"""What a request to a workspace gets in each phase: forwarded, a page that waits or offers, or nothing. Pure."""
+"""What a request to a workspace gets in each phase: it is forwarded, answered with a page, or refused. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ _BY_PHASE: Mapping[Phase, Access] = {
 }
 
 
+_STARTING = Access(AccessAction.WAIT, may_wake=False, http_status=200)
+
+
 def access_in_phase(phase: Phase) -> Access:
     """The access to a workspace that has reached this phase and wants to stay there."""
     return _BY_PHASE[phase]
-
-
-_ON_ITS_WAY = Access(AccessAction.WAIT, may_wake=False, http_status=200)
 
 
 def access_to(ws: Workspace) -> Access:
@@ -46,5 +46,5 @@ def access_to(ws: Workspace) -> Access:
         return _BY_PHASE[Phase.DELETED]
     if ws.phase is Phase.RUNNING and ws.operation is Operation.STOPPING:
         return Access(AccessAction.WAIT, may_wake=ws.desired_state is not Desired.DELETED, http_status=200)
-    coming_up = ws.desired_state is Desired.RUNNING and ws.phase in (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
-    return _ON_ITS_WAY if coming_up else _BY_PHASE[ws.phase]
+    starting = ws.desired_state is Desired.RUNNING and ws.phase in (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
+    return _STARTING if starting else _BY_PHASE[ws.phase]

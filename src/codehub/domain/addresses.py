@@ -1,9 +1,10 @@
 """Where a browser reaches a workspace, and which paths it may be sent to after signing in. Pure.
 
-A workspace's own host is another site to the browser, which sends it no cookie of ours: whoever goes there brings a
-ticket. At a path of ours the session's cookie comes along; but there every port would be the same site, so there are
-none. After signing in people go to a path of this very site, whatever somebody wrote into the link: what a browser
-might read as another site (`//host`, a backslash, either of them encoded) fits no rule here, nor does a dot segment.
+A workspace's own host is another site to the browser, which sends it no cookie of the platform: whoever goes there
+brings a ticket. At a path of the platform's host the session's cookie comes along; but there every port would be the
+same site, so ports have no address. After signing in people go to a path of this very site, whatever the link says:
+what a browser might read as another site (`//host`, a backslash, either of them encoded) fits no rule here, nor does a
+dot segment.
 """
 
 import re
@@ -13,11 +14,18 @@ from uuid import UUID
 from codehub.domain.errors import Conflict
 
 RESERVED = "_codehub/"
-"""The path below a workspace's own host that is ours, and never the workspace's to see."""
+"""The path below a workspace's own host that is answered by CodeHub and never reaches the workspace."""
 ENTRANCE = f"{RESERVED}enter"
 """The path that takes a `ticket`, and in `to` the path to go on to."""
 
+BY_PATH = "/w/"
+"""The path below which workspaces are served within the platform's own origin."""
+
 _NAMES = ("{slug}", "{id}")
+_LONGEST = 2000
+_SEGMENT = r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+"
+_LOCAL = re.compile(rf"(?P<path>/(?:{_SEGMENT}(?:/{_SEGMENT})*/?)?)(?P<query>\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?")
+_DISGUISED = re.compile(r"%(?:2f|5c|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})|/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 
 
 def has_own_host(pattern: str) -> bool:
@@ -46,7 +54,8 @@ def workspace_url(pattern: str, slug: str, workspace_id: UUID, port: int | None 
 def entry_url(
     pattern: str, slug: str, workspace_id: UUID, ticket: str, port: int | None = None, path: str = "/"
 ) -> str:
-    """The address that lets somebody in with a ticket and leads to `path`. At a path of ours no ticket is needed."""
+    """The address that lets somebody in with a ticket and leads to `path`. At a path of the platform's host no ticket
+    is needed."""
     base = workspace_url(pattern, slug, workspace_id, port)
     base = base if base.endswith("/") else f"{base}/"
     if not has_own_host(pattern):
@@ -66,21 +75,11 @@ def _filled(pattern: str, slug: str, workspace_id: UUID) -> str:
     return pattern.replace("{slug}", slug).replace("{id}", str(workspace_id))
 
 
-MOST = 2000
-
-_SEGMENT = r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+"
-_LOCAL = re.compile(rf"(?P<path>/(?:{_SEGMENT}(?:/{_SEGMENT})*/?)?)(?P<query>\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?")
-_DISGUISED = re.compile(r"%(?:2f|5c|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})|/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
-
-BY_PATH = "/w/"
-"""The path below which workspaces are served within the platform's own origin."""
-
-
 def local_path(text: str | None) -> str:
-    """A path of this site with its query, without fragment; `/` if the text is anything else."""
-    address = (text or "")[: MOST + 1].split("#")[0]
+    """The path and query of an address of this site, without its fragment; `/` if the text is anything else."""
+    address = (text or "")[: _LONGEST + 1].split("#")[0]
     found = _LOCAL.fullmatch(address)
-    if not found or len(address) > MOST or _DISGUISED.search(found["path"]):
+    if not found or len(address) > _LONGEST or _DISGUISED.search(found["path"]):
         return "/"
     return address
 

@@ -1,7 +1,7 @@
-"""Who may run: exact limits, one function for every way a workspace can come to run. Pure.
+"""Which workspaces may run: exact limits, by one function for every way a workspace can come to run. Pure.
 
 A slot is held while a container exists, is being started or is wanted, so that stopping, starting and creating all
-count. Nobody comes to hold one without asking: what could is refused (`overtaken`).
+count. Nobody comes to hold one without asking: a write that would is refused (`overtaken`).
 """
 
 from collections.abc import Collection
@@ -21,9 +21,9 @@ class RunningLimits:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who else holds a running slot: names of the same owner's workspaces, and how many there are in all. `my_limit`:
-    the owner's own limit, read with the rest; None = the installation's. `owned`: how many other living workspaces they
-    have, whether these hold a slot or not."""
+    """Who else holds a running slot. `mine`: the names of the same owner's workspaces that do; `total`: how many do in
+    all. `my_limit`: the owner's own limit; None is the installation's. `owned`: how many other living workspaces the
+    owner has, whether these hold a slot or not."""
 
     mine: Collection[str] = ()
     total: int = 0
@@ -32,9 +32,9 @@ class Slots:
 
 
 def holds_slot(ws: Workspace) -> bool:
-    """Whether a workspace holds a running slot. In ERROR a wish to run holds no slot, unless the error may clear by
-    itself or a recovery is on its way. A start holds it even when it is no longer wished: its container may be there
-    before it is seen."""
+    """Whether a workspace holds a running slot. In ERROR the desired state RUNNING holds none, unless the error may
+    clear by itself or a recovery is on its way. A start holds one even when it is no longer wanted: its container may
+    be there before it is seen."""
     if ws.deleted_at is not None:
         return False
     needs_a_person = ws.error_reason is not None and not REASONS[ws.error_reason].clears_itself
@@ -44,7 +44,8 @@ def holds_slot(ws: Workspace) -> bool:
 
 
 def overtaken(planned: Workspace, after: Workspace, now: Workspace) -> bool:
-    """Whether a start is about to begin under a wish that has changed since: its slot may be another's by now."""
+    """Whether a start is about to begin although the desired state has changed since it was planned: its slot may be
+    another's by now."""
     begins = after.operation is Operation.STARTING and planned.operation is not Operation.STARTING
     return begins and now.desired_state is not planned.desired_state
 

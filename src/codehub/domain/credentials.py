@@ -13,20 +13,25 @@ PASSWORD_LEAST = 8
 PASSWORD_MOST = 1024
 TOKEN_PREFIX = "chub_"  # noqa: S105 - what every token begins with, so that scanners of leaked code know ours
 SESSION_COOKIE = "__Host-codehub"
-"""Every other cookie of ours begins with its name, so that one rule keeps them all from workspaces."""
+"""The session's cookie. The name of every other cookie of ours begins with it, so that one rule keeps all from
+workspaces.
+"""
 TOKEN_NAME_LENGTH = 100
 TOKEN_LEAST_SECONDS = 60
 TOKEN_MOST_SECONDS = 366 * 24 * 3600
 TOKENS_PER_USER = 100
 
 TRIES_PER_ACCOUNT = 5
-"""Free tries for one account from one address: were it from all, anybody's failures would keep the owner out."""
+"""Free tries for one account from one address. Counted over all addresses, anybody's failures would keep the owner out.
+"""
 TRIES_PER_ADDRESS = 20
 """Free tries from one address, more than for an account: a whole office stands behind one address."""
 LONGEST_WAIT_SECONDS = 15 * 60
 TRIES_PER_ACCOUNT_ANYWHERE = 50
 PACE_ANYWHERE_SECONDS = 1.0
-"""The pause for one account beyond those tries, from any address: slow for guessing, not long for the owner."""
+"""The pause for one account beyond TRIES_PER_ACCOUNT_ANYWHERE, from any address: slow for guessing, short for the
+owner.
+"""
 FAILURES_FADE_SECONDS = 24 * 3600
 
 _USERNAME = re.compile(rf"[a-z0-9._-]{{1,{USERNAME_LENGTH}}}")

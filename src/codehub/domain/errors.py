@@ -1,7 +1,7 @@
 """Everything that can go wrong, as one small tree, and what each reason means to the person who reads it.
 
 CodeHubError
-├── Refused            a wish that may not be granted (the caller can act on the message)
+├── Refused            a request that may not be granted (the caller can act on the message)
 │   ├── NotFound       no such workspace, or not yours
 │   ├── Conflict       the workspace is in a state that forbids it
 │   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
@@ -270,7 +270,7 @@ class WrongBackend(CircuitOpen):
 
 
 class Deferred(BackendError):
-    """The backend answers and must not begin this yet: that costs no try, and the deadline stands still."""
+    """The backend answers and must not begin this yet: waiting costs no try, and the deadline stands still."""
 
 
 class VolumeInUse(BackendError):

@@ -1,7 +1,7 @@
 """Failed attempts and ERROR: when an operation is tried again, when it ends in ERROR, and how ERROR is left. Pure.
 
-Every path to ERROR writes healthy, phase, operation and error_* together (contract 4). An outage is waited for and
-uses up no try; a start that was followed by a crash has failed, until its phase has held for a while.
+Every path to ERROR writes healthy, phase, operation and error_* together (contract 4). An outage is waited for and uses
+up no try; a start that was followed by a crash has failed, until its phase has held for a while.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,24 @@ from codehub.domain.transitions import MAY_RUN_IN_ERROR, OPERATIONS
 from codehub.domain.workspace import HEALTHY, Condition, Desired, Operation, Phase, RecoverAction, Workspace
 
 HOLD_SECONDS = 60
-"""A phase must hold this long before the failures on the way to it no longer count."""
+"""How long a phase must hold before the failures on the way to it no longer count."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
-"""Seconds between two tries while a backend is out."""
+"""The seconds between two tries while a backend is out."""
 
 DELETE_AGAIN = timedelta(minutes=5)
+
+_ACTIONS = {
+    Operation.PROVISIONING: "provision",
+    Operation.CREATE_EMPTY_ARCHIVE: "archive",
+    Operation.RESTORING: "restore",
+    Operation.STARTING: "start",
+    Operation.STOPPING: "delete",
+    Operation.ARCHIVING: "archive",
+    Operation.DISCARDING: "discard",
+    Operation.DELETING: "delete_volume",
+}
+"""What each operation does to the backend, in the specification's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +113,8 @@ def failed(ws: Workspace, failure: Failure, policy: Policy, jitter: float, now: 
 
 
 def _with_corruption_mark(ws: Workspace, now: datetime) -> Workspace:
-    """The archive counts as corrupted until a person asks for it by name or for another try: that the object is there
-    and as long as it should be says nothing of its bytes."""
+    """The row with the mark that its archive is corrupted, which stays until a person asks for that archive by name or
+    for another try: that the object is there and as long as it should be says nothing of its bytes."""
     if ws.archive_key is None or ws.archive_key in ws.home.corrupted:
         return ws
     home = replace(ws.home, corrupted=(*ws.home.corrupted, ws.archive_key))
@@ -202,7 +214,7 @@ def settle_health(before: Workspace, ws: Workspace, now: datetime) -> Workspace:
 
 
 def _stands(present: ErrorInfo | None, found: ErrorReason) -> bool:
-    """Whether the present error stays. One that needs a person is never replaced by one that may clear itself."""
+    """Whether the present error stays. An error that needs a person is never replaced by one that may clear itself."""
     if present is None or not present.is_terminal:
         return False
     return present.reason is found or (REASONS[found].clears_itself and not REASONS[present.reason].clears_itself)
@@ -218,7 +230,8 @@ def _policy_context(ws: Workspace, reason: ErrorReason) -> dict[str, Any]:
 
 
 def recovered(ws: Workspace, newest_readable: str | None, now: datetime) -> Workspace:
-    """The row after a recover wish. Each action gives up only what the person named, and never the only copy."""
+    """The row after a person asked for recovery. Each action gives up only what the person named, and never the only
+    copy."""
     handled = replace(ws, recover_handled_at=ws.recover_requested_at)
     chosen = ws.restore_from if ws.restore_pending else newest_readable
     whole = ws.conditions.volume_ready.status is True
@@ -245,7 +258,8 @@ def recovered(ws: Workspace, newest_readable: str | None, now: datetime) -> Work
 
 
 def _out_of_error(ws: Workspace, now: datetime) -> Workspace:
-    """The row in its phase before the error, which the next observation corrects, but since now: TTLs begin anew."""
+    """The row in its phase before the error, which the next observation corrects. The phase counts from now: TTLs begin
+    anew."""
     phase = Phase(ws.error_info.previous_phase) if ws.error_info else ws.phase
     return replace(
         ended(ws),
@@ -271,19 +285,6 @@ def _info(ws: Workspace, failure: Failure, count: int, now: datetime, *, termina
         occurred_at=now,
         context=_context(ws, failure),
     )
-
-
-_ACTIONS = {
-    Operation.PROVISIONING: "provision",
-    Operation.CREATE_EMPTY_ARCHIVE: "archive",
-    Operation.RESTORING: "restore",
-    Operation.STARTING: "start",
-    Operation.STOPPING: "delete",
-    Operation.ARCHIVING: "archive",
-    Operation.DISCARDING: "discard",
-    Operation.DELETING: "delete_volume",
-}
-"""What each operation does to the backend, in the specification's words."""
 
 
 def _context(ws: Workspace, failure: Failure) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from codehub.domain.workspace import Operation, Phase, Workspace
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:
-    """A proven archive of one workspace. `released_at`: given up by DISCARDING; kept until the undo window is over."""
+    """A proven archive of one workspace. `released_at`: when DISCARDING gave it up; it is kept until the undo window is
+    over."""
 
     workspace_id: UUID
     op_id: UUID
@@ -78,7 +79,7 @@ def undo_until(ws: Workspace, undo: timedelta) -> datetime | None:
 
 
 class GarbageReason(StrEnum):
-    """Why a resource is no longer protected. The values are words for the report; programs use the names."""
+    """Why a resource is no longer protected. The values are sentences for the report; programs use the names."""
 
     UNKNOWN = "no workspace of that id is known"
     PURGED = "its workspace was purged"
@@ -114,8 +115,8 @@ def garbage(  # noqa: PLR0911 - one line per reason
 
 
 def is_unrecorded_home(resource: BackendResource, ws: Workspace) -> bool:
-    """Whether this is a home whose number the row never gave. Numbers are recorded before their volumes are made, so
-    the row that gave it was lost: the database is older than its backends."""
+    """Whether the resource is a home whose number the row never gave. Numbers are recorded before their volumes are
+    made, so the row that gave it was lost: the database is older than its backends."""
     if resource.kind is not ResourceKind.VOLUME:
         return False
     number = naming.incarnation_of(ws.id, resource.name) or 0
@@ -143,7 +144,8 @@ def _garbage_object(
 def may_sweep(
     resource: BackendResource, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
 ) -> bool:
-    """Whether it is garbage that no undelete can want back: a deleted workspace is purged before a copy goes."""
+    """Whether the resource is garbage that no undelete can bring back: a deleted workspace is purged before a copy
+    goes."""
     purge_first = ws is not None and ws.purged_at is None and undo_is_over(ws, retention.undo, now)
     return garbage(resource, retention, ws, points, now) is not None and not purge_first
 

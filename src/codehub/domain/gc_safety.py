@@ -29,8 +29,8 @@ WAIVABLE = tuple(check for check in SafetyCheck if check not in NEVER_WAIVED)
 
 @dataclass(frozen=True, slots=True)
 class GcLimits:
-    """How much one run may sweep; `skew` is how far the store's clock may be from the database's, `ledger_reach` how
-    far back the ledger goes; None is for ever."""
+    """How much one run may sweep. `skew`: how far the store's clock may be from the database's. `ledger_reach`: how far
+    back the ledger goes; None is for ever."""
 
     most_share: float = 0.20
     most_count: int = 10
@@ -71,7 +71,8 @@ class SafetyFacts:
     owner: str | None = None
     backup_at: datetime | None = None
     newer_than_backup: int = 0
-    """Garbage to a database that was restored from a backup of `backup_at`, and perhaps made since."""
+    """How many resources are garbage to a database that was restored from a backup of `backup_at`, and may have been
+    made since then."""
     lost_records: LostRecords = LostRecords()
 
 
@@ -150,7 +151,8 @@ def _behind(facts: SafetyFacts, limits: GcLimits) -> Refusal | None:
 
 
 def _older(facts: SafetyFacts) -> Refusal | None:
-    """The database lacks records of what exists: neither time nor new entries in the ledger make this go away."""
+    """Refuses when the database lacks records of what exists: neither time nor new entries in the ledger make this go
+    away."""
     lost = facts.lost_records
     found = {
         "things of workspaces that it does not know": lost.unknown,
@@ -168,7 +170,7 @@ def _older(facts: SafetyFacts) -> Refusal | None:
 
 
 def _restored(facts: SafetyFacts) -> Refusal | None:
-    """After a restore from a backup: only a person who has looked can say that nothing newer is lost."""
+    """Refuses after a restore from a backup: only a person who has looked can say that nothing newer is lost."""
     if facts.backup_at is None or not facts.newer_than_backup:
         return None
     return Refusal(

@@ -1,4 +1,4 @@
-"""Who asks, and what they may. Pure: a caller is the same value whether a browser, a script or the CLI brought it.
+"""Who asks, and what they may. A caller is the same value whether a browser, a script or the CLI brought it. Pure.
 
 The rules for names, passwords and guesses are in credentials.py.
 """
@@ -30,7 +30,8 @@ ALL_SCOPES = frozenset(Scope)
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`max_running`: this person's own limit; None = the installation's. `issuer`, `subject`: from OpenID Connect."""
+    """A person with an account. `max_running`: their own limit; None is the installation's. `issuer`, `subject`: who
+    they are to an OpenID provider."""
 
     id: UUID
     username: str
@@ -65,7 +66,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A personal token, for scripts. Its secret was shown once, when it was made."""
+    """A personal token, for scripts. Its secret is shown once, when the token is made."""
 
     id: UUID
     user_id: UUID
@@ -105,8 +106,8 @@ class Caller:
         raise Forbidden(f"This token lacks the scope {', '.join(missing)}. Use one that has it, or sign in.")
 
     def must_be_fresh(self) -> None:
-        """Required for changes that outlive the credential: accounts, roles, passwords, new tokens. Raises Conflict
-        `needs_session` for a token, ProofNeeded unless the person has just proved who they are."""
+        """Raise unless the person has just proved who they are, which changes need that outlive the credential:
+        accounts, roles, passwords, new tokens. Conflict `needs_session` for a token, ProofNeeded for an older proof."""
         if self.session_id is None:
             raise Conflict("A token cannot do that. Sign in, and prove that it is you.", "needs_session")
         if not self.is_fresh:

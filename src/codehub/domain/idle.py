@@ -33,7 +33,8 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """`deadline` names the reason to stop; `stops_at` is when it really stops, so that the warning can be read."""
+    """The verdict that the people in the workspace are warned. `deadline`: when a stop is due; `stops_at`: when it
+    really happens, so that the warning can be read."""
 
     deadline: datetime
     stops_at: datetime
@@ -75,7 +76,8 @@ def idle_verdict(
 
 
 def idle_deadline(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy) -> tuple[datetime | None, str]:
-    """When a settled RUNNING or STANDBY ends if nothing happens, and why: idle, lease_ended, max_lifetime, or never."""
+    """When a settled RUNNING or STANDBY workspace stops if nothing happens, and why: idle, lease_ended, max_lifetime,
+    or never."""
     ttl = idle_ttl(ws, policy)
     idle_end = idle_since(ws) + timedelta(seconds=ttl + policy.flush_seconds) if ttl else None
     reason = "idle"
@@ -104,9 +106,8 @@ def idle_since(ws: Workspace) -> datetime:
 def warning_leads(ttl: int) -> tuple[timedelta, timedelta]:
     """How long before the stop the two warnings come."""
     span = ttl or FIRST_WARNING_SECONDS * 2
-    return timedelta(seconds=min(FIRST_WARNING_SECONDS, span / 2)), timedelta(
-        seconds=min(LAST_WARNING_SECONDS, span / 5)
-    )
+    first, last = min(FIRST_WARNING_SECONDS, span / 2), min(LAST_WARNING_SECONDS, span / 5)
+    return timedelta(seconds=first), timedelta(seconds=last)
 
 
 def _warn_then_sleep(
@@ -120,9 +121,8 @@ def _warn_then_sleep(
     first, last = warning_leads(ttl)
     if now < stops_at - first:
         return Keep()
-    if warned is None or warned.stops_at != stops_at:
-        return Warn(stops_at, max(stops_at, now + last), becomes)
-    if warned.last_at is None and now >= stops_at - last:
+    unwarned = warned is None or warned.stops_at != stops_at
+    if warned is None or unwarned or (warned.last_at is None and now >= stops_at - last):
         return Warn(stops_at, max(stops_at, now + last), becomes)
     if warned.last_at is not None and now >= max(stops_at, warned.last_at + last):
         return Sleep(becomes, reason)

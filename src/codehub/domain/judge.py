@@ -1,7 +1,7 @@
-"""Judge: what was seen becomes conditions, and conditions become the phase (contract 1). Pure.
+"""Judging a workspace: observations become conditions, and conditions become the phase (contract 1). Pure.
 
-Unknown is a value: if every value of the unknowns gives the same phase, that phase; else the previous one stays.
-A volume that is half restored or on its way out is no home, whatever its name says: `volume_ready` is false.
+Unknown is a value: if every value of the unknowns gives the same phase, that phase; else the previous one stays. A
+volume that is half restored or on its way out is no home, whatever its name says: `volume_ready` is false.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,9 @@ class ArchiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """A container as observed. `instance` is the engine's own id of this incarnation, `volume` the one it holds;
-    `answered`: HTTP, now. Not `known`: something may be there, `detail` says why that cannot be told, and nothing else
-    of it counts."""
+    """A container as observed. `instance`: the engine's own id of this incarnation; `volume`: the volume that it holds;
+    `answered`: it answers HTTP now. Not `known`: a container may be there, `detail` says why that cannot be told, and
+    nothing else of it counts."""
 
     instance: str
     running: bool
@@ -50,9 +50,9 @@ class ContainerSeen:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was observed of one workspace. None for `volumes` or `container_known=False` = no answer.
-
-    `volumes`: the name of each, and the engine's own mark of this very volume: another of the same name has another."""
+    """What was observed of one workspace. None for `volumes`, and `container_known` false: there was no answer.
+    `volumes`: the name of each volume, and the engine's own mark of this very volume; another one of the same name has
+    another mark."""
 
     container: ContainerSeen | None = None
     container_known: bool = True
@@ -176,8 +176,8 @@ def _volume_condition(ws: Workspace, facts: Facts) -> Condition:
 
 
 def _present_volume(ws: Workspace) -> Condition:
-    """A volume under our name is the home only if it is live, or the running operation has just made it so: one that
-    a stalled leader created late is empty and not the home."""
+    """The condition of a volume that is there under the row's name. It is the home only if it is live, or the running
+    operation has just made it so: one that a stalled leader created late is empty and not the home."""
     if ws.home.restoring is not None:
         return Condition(status=False, reason=VOLUME_RESTORING)
     if ws.home.deleting_volume:
@@ -236,7 +236,7 @@ def _health(
 
 
 def volume_lives(volume: Condition) -> bool:
-    """Whether the volume is whole and present, even if about to be deleted: it is the home should the archive be
+    """Whether the volume is whole and present, even if it is about to be deleted: it is the home should the archive be
     lost."""
     return volume.status is True or (volume.status is False and volume.reason == VOLUME_LEAVING)
 

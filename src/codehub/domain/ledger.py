@@ -1,6 +1,7 @@
-"""The ledger's entries, derived from the difference of two rows, so that no change can go unexplained. Pure.
+"""What is recorded of what happened: the kinds of the ledger's entries, and the actions of the audit log. Pure.
 
-What the audit log can say that somebody did. The names are stored: one that was ever used keeps its meaning.
+Ledger entries are derived from the difference of two rows, so that no change can go unexplained. The names of kinds and
+actions are stored: one that was ever used keeps its meaning.
 """
 
 from dataclasses import dataclass
@@ -29,92 +30,9 @@ class LedgerKind(StrEnum):
     PURGED = "purged"
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    at: datetime
-    workspace_id: UUID
-    actor: str
-    kind: LedgerKind
-    before: str | None
-    after: str | None
-    reason: str
-    op_id: UUID | None
-    message: str
-
-
-def entries(
-    before: Workspace | None, after: Workspace, actor: str, reason: str, now: datetime
-) -> tuple[LedgerEntry, ...]:
-    found: list[LedgerEntry] = []
-
-    def note(kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None:
-        found.append(
-            LedgerEntry(
-                now,
-                after.id,
-                actor,
-                kind,
-                None if old is None else str(old),
-                None if new is None else str(new),
-                why or reason,
-                after.op_id,
-                message,
-            )
-        )
-
-    if before is None:
-        note(LedgerKind.CREATED, None, after.desired_state, message=after.name)
-        return tuple(found)
-    _wishes(before, after, note)
-    if after.operation is not before.operation or (
-        after.operation is not Operation.NONE and after.op_id != before.op_id
-    ):
-        if before.operation is not Operation.NONE:
-            note(LedgerKind.OPERATION_ENDED, before.operation, after.operation)
-        if after.operation is not Operation.NONE:
-            note(LedgerKind.OPERATION_BEGAN, before.operation, after.operation)
-    if after.phase is not before.phase:
-        note(LedgerKind.PHASE, before.phase, after.phase, _phase_reason(after))
-    if after.archive_key != before.archive_key:
-        note(LedgerKind.ARCHIVE, before.archive_key, after.archive_key)
-    _errors(before, after, note)
-    return tuple(found)
-
-
-def _wishes(before: Workspace, after: Workspace, note: "Note") -> None:
-    if after.desired_state is not before.desired_state:
-        note(LedgerKind.WISH, before.desired_state, after.desired_state)
-    if after.recover_requested_at != before.recover_requested_at:
-        note(LedgerKind.RECOVER_ASKED, None, after.recover_action)
-    if after.restore_requested_at != before.restore_requested_at:
-        note(LedgerKind.RESTORE_ASKED, None, after.restore_from)
-    if after.undelete_requested_at != before.undelete_requested_at:
-        note(LedgerKind.UNDELETE_ASKED, None, None)
-    if after.deleted_at != before.deleted_at:
-        note(LedgerKind.DELETED if after.deleted_at else LedgerKind.UNDELETED, None, None)
-    if after.purged_at is not None and before.purged_at is None:
-        note(LedgerKind.PURGED, None, None)
-
-
-def _errors(before: Workspace, after: Workspace, note: "Note") -> None:
-    info = after.error_info
-    if info is None or info == before.error_info:
-        return
-    kind = LedgerKind.ERROR if info.is_terminal else LedgerKind.ATTEMPT_FAILED
-    note(kind, None, info.reason, info.reason.value, info.message)
-
-
-def _phase_reason(after: Workspace) -> str:
-    return after.conditions.healthy.reason if after.phase is Phase.ERROR else ""
-
-
-class Note(Protocol):
-    """The function by which `entries` collects what it finds."""
-
-    def __call__(self, kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None: ...
-
-
 class AuditAction(StrEnum):
+    """What the audit log can say that somebody did."""
+
     SIGN_IN = "sign_in"
     SIGN_IN_OIDC = "sign_in_oidc"
     SIGN_IN_FAILED = "sign_in_failed"
@@ -143,3 +61,88 @@ class AuditAction(StrEnum):
     LIST_ARCHIVE = "list_archive"
     DOWNLOAD_FROM_ARCHIVE = "download_from_archive"
     DOWNLOAD_ARCHIVE = "download_archive"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    at: datetime
+    workspace_id: UUID
+    actor: str
+    kind: LedgerKind
+    before: str | None
+    after: str | None
+    reason: str
+    op_id: UUID | None
+    message: str
+
+
+class Note(Protocol):
+    """The function by which `entries` collects what it finds."""
+
+    def __call__(self, kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None: ...
+
+
+def entries(
+    before: Workspace | None, after: Workspace, actor: str, reason: str, now: datetime
+) -> tuple[LedgerEntry, ...]:
+    found: list[LedgerEntry] = []
+
+    def note(kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None:
+        found.append(
+            LedgerEntry(
+                now,
+                after.id,
+                actor,
+                kind,
+                None if old is None else str(old),
+                None if new is None else str(new),
+                why or reason,
+                after.op_id,
+                message,
+            )
+        )
+
+    if before is None:
+        note(LedgerKind.CREATED, None, after.desired_state, message=after.name)
+        return tuple(found)
+    _requests(before, after, note)
+    if after.operation is not before.operation or (
+        after.operation is not Operation.NONE and after.op_id != before.op_id
+    ):
+        if before.operation is not Operation.NONE:
+            note(LedgerKind.OPERATION_ENDED, before.operation, after.operation)
+        if after.operation is not Operation.NONE:
+            note(LedgerKind.OPERATION_BEGAN, before.operation, after.operation)
+    if after.phase is not before.phase:
+        note(LedgerKind.PHASE, before.phase, after.phase, _phase_reason(after))
+    if after.archive_key != before.archive_key:
+        note(LedgerKind.ARCHIVE, before.archive_key, after.archive_key)
+    _errors(before, after, note)
+    return tuple(found)
+
+
+def _requests(before: Workspace, after: Workspace, note: Note) -> None:
+    if after.desired_state is not before.desired_state:
+        note(LedgerKind.WISH, before.desired_state, after.desired_state)
+    if after.recover_requested_at != before.recover_requested_at:
+        note(LedgerKind.RECOVER_ASKED, None, after.recover_action)
+    if after.restore_requested_at != before.restore_requested_at:
+        note(LedgerKind.RESTORE_ASKED, None, after.restore_from)
+    if after.undelete_requested_at != before.undelete_requested_at:
+        note(LedgerKind.UNDELETE_ASKED, None, None)
+    if after.deleted_at != before.deleted_at:
+        note(LedgerKind.DELETED if after.deleted_at else LedgerKind.UNDELETED, None, None)
+    if after.purged_at is not None and before.purged_at is None:
+        note(LedgerKind.PURGED, None, None)
+
+
+def _errors(before: Workspace, after: Workspace, note: Note) -> None:
+    info = after.error_info
+    if info is None or info == before.error_info:
+        return
+    kind = LedgerKind.ERROR if info.is_terminal else LedgerKind.ATTEMPT_FAILED
+    note(kind, None, info.reason, info.reason.value, info.message)
+
+
+def _phase_reason(after: Workspace) -> str:
+    return after.conditions.healthy.reason if after.phase is Phase.ERROR else ""

@@ -48,13 +48,13 @@ class Lifecycle:
 
 
 TURNING_POINTS = (LedgerKind.CREATED, LedgerKind.WISH, LedgerKind.PHASE)
-"""The entries that `explain` reads."""
+"""The kinds of ledger entries that `explain` reads."""
 
 
 def explain(
-    ws: Workspace, lease_until: datetime | None, story: Sequence[LedgerEntry], policy: IdlePolicy, now: datetime
+    ws: Workspace, lease_until: datetime | None, entries: Sequence[LedgerEntry], policy: IdlePolicy, now: datetime
 ) -> Lifecycle:
-    """`story`: the ledger entries of the kinds in TURNING_POINTS, newest first."""
+    """Explain a workspace's lifecycle. `entries`: its ledger entries of the kinds in TURNING_POINTS, newest first."""
     obstacles = _obstacles(ws, lease_until, policy, now)
     stops_at: datetime | None = None
     reason: str | None = None
@@ -65,14 +65,14 @@ def explain(
             stops_at, warnings = _times(deadline, idle_ttl(ws, policy), now)
     up = ws.phase is Phase.RUNNING or ws.desired_state is Desired.RUNNING
     return Lifecycle(
-        why_up=_why_up(story) if up else None,
+        why_up=_why_up(entries) if up else None,
         last_activity_at=idle_since(ws) if ws.phase is Phase.RUNNING else ws.last_access_at,
         stops_at=stops_at,
         becomes=BECOMES.get(ws.phase) if stops_at else None,
         stop_reason=reason if stops_at else None,
         blocked_by=obstacles,
         warnings=warnings,
-        last_stop=_last_stop(story),
+        last_stop=_last_stop(entries),
     )
 
 
@@ -86,7 +86,7 @@ def _obstacles(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy, 
         found.append(Obstacle("operation", f"{ws.operation} is under way."))
     elif ws.desired_state.value != ws.phase.value:
         found.append(Obstacle("unsettled", f"It is on its way from {ws.phase} to {ws.desired_state}."))
-    if ws.wish_pending:
+    if ws.request_pending:
         found.append(Obstacle("wish", "A recovery, restore or undelete is about to begin."))
     if idle_deadline(ws, lease_until, policy)[0] is None:
         found.append(Obstacle("never", f"Its {'standby' if ws.phase is Phase.RUNNING else 'archive'} TTL is 0: never."))
@@ -103,28 +103,29 @@ def _times(deadline: datetime, ttl: int, now: datetime) -> tuple[datetime, tuple
     return stops_at, ahead or (now,)
 
 
-def _why_up(story: Sequence[LedgerEntry]) -> Cause | None:
+def _why_up(entries: Sequence[LedgerEntry]) -> Cause | None:
     asked = (
         entry
-        for entry in story
+        for entry in entries
         if entry.kind in (LedgerKind.WISH, LedgerKind.CREATED) and entry.after == Desired.RUNNING
     )
     return next((_cause(entry) for entry in asked), None)
 
 
-def _last_stop(story: Sequence[LedgerEntry]) -> Cause | None:
-    """The wish that ended the last run, or, without one, what was observed: a container that ended by itself."""
+def _last_stop(entries: Sequence[LedgerEntry]) -> Cause | None:
+    """What ended the last run: the changed desired state or, without one, what was observed: a container that ended by
+    itself."""
     ended = next(
-        (n for n, entry in enumerate(story) if entry.kind is LedgerKind.PHASE and entry.before == Phase.RUNNING), None
+        (n for n, entry in enumerate(entries) if entry.kind is LedgerKind.PHASE and entry.before == Phase.RUNNING), None
     )
     if ended is None:
         return None
-    for entry in story[ended + 1 :]:
+    for entry in entries[ended + 1 :]:
         if entry.kind is LedgerKind.PHASE and entry.after == Phase.RUNNING:
             break
         if entry.kind is LedgerKind.WISH and entry.before == Desired.RUNNING:
             return _cause(entry)
-    observed = story[ended]
+    observed = entries[ended]
     return Cause(observed.reason or "container_ended", observed.actor, observed.at)
 
 

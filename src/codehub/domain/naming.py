@@ -1,11 +1,9 @@
-"""Names of everything we make outside: derived from the immutable id, never from what a person may rename.
+"""Names of what we make in the backends, and the message about a backend that is not ours. Pure.
 
-Volumes have incarnations, so that a delete which arrives late hits a name that is gone.
-
-Which backend is ours: homes and archives are looked for in the one that the database remembers, and in no other.
-
-An empty directory below a lost mount, another engine, a bucket of a like name: each says definitely that nothing is
-there, and nobody's home may be called lost for that. Pure.
+Names are derived from the immutable id, never from what a person may rename. Volumes have incarnations, so that a
+delete which arrives late hits a name that is gone. Homes and archives are looked for in the backend that the database
+remembers, and in no other: an empty directory below a lost mount, another engine, a bucket of a like name each say
+definitely that nothing is there, and nobody's home may be called lost for that.
 """
 
 import re
@@ -23,6 +21,31 @@ SLUG_LENGTH = 40
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _LATER_HOME = re.compile(r"[2-9]|[1-9][0-9]+")
+_HEX = "[0-9a-f]"
+_UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
+_STORED = re.compile(
+    rf"((?P<id>{_UUID})/(?P<op>{_UUID})/{re.escape(ARCHIVE_FILE)})(?:{re.escape(META_SUFFIX)})?(?P<cut>#\d+)?"
+)
+
+
+class Backend(StrEnum):
+    RUNTIME = "runtime"
+    ARCHIVES = "archives"
+
+
+_WRONG = {
+    Backend.RUNTIME: "the runtime is not the one that holds this installation's homes",
+    Backend.ARCHIVES: "the archive store is not the one that holds this installation's archives",
+}
+_UNIDENTIFIED = {
+    Backend.RUNTIME: "one that has no identity",
+    Backend.ARCHIVES: "one without the mark codehub-owner",
+}
+_ADVICE = {
+    Backend.RUNTIME: "Is its disk mounted? Are CODEHUB_RUNTIME, DOCKER_HOST, CODEHUB_INSTALL_ID and CODEHUB_DATA_DIR "
+    "those of the other coordinators?",
+    Backend.ARCHIVES: "Is its disk mounted? Are CODEHUB_ARCHIVE_URL and CODEHUB_ARCHIVE_PREFIX right?",
+}
 
 
 def container_name(workspace_id: UUID) -> str:
@@ -66,19 +89,13 @@ def meta_key(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredName:
-    """What an object's name says. `unfinished`: what an upload into a directory leaves when it is cut off."""
+    """What an object's name in the store says. `unfinished`: the object is the rest of an upload into a directory that
+    was cut off."""
 
     workspace_id: UUID
     op_id: UUID
     key: str
     unfinished: bool
-
-
-_HEX = "[0-9a-f]"
-_UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
-_STORED = re.compile(
-    rf"((?P<id>{_UUID})/(?P<op>{_UUID})/{re.escape(ARCHIVE_FILE)})(?:{re.escape(META_SUFFIX)})?(?P<cut>#\d+)?"
-)
 
 
 def stored_name(prefix: str, name: str) -> StoredName | None:
@@ -90,7 +107,7 @@ def stored_name(prefix: str, name: str) -> StoredName | None:
 
 
 def is_slug(text: str) -> bool:
-    """Whether the text is a DNS label without `--`, which the front door keeps for port names."""
+    """Whether the text is a DNS label without `--`, which the proxy keeps for port names."""
     return "--" not in text and _SLUG.fullmatch(text) is not None
 
 
@@ -102,30 +119,10 @@ def slug_from(name: str, workspace_id: UUID) -> str:
     return f"{head}-{tail}" if head else f"ws-{tail}"
 
 
-class Backend(StrEnum):
-    RUNTIME = "runtime"
-    ARCHIVES = "archives"
-
-
-_WHAT = {
-    Backend.RUNTIME: "the runtime is not the one that holds this installation's homes",
-    Backend.ARCHIVES: "the archive store is not the one that holds this installation's archives",
-}
-_NONE = {
-    Backend.RUNTIME: "one that has no identity",
-    Backend.ARCHIVES: "one without the mark codehub-owner",
-}
-_CHECK = {
-    Backend.RUNTIME: "Is its disk mounted? Are CODEHUB_RUNTIME, DOCKER_HOST, CODEHUB_INSTALL_ID and CODEHUB_DATA_DIR "
-    "those of the other coordinators?",
-    Backend.ARCHIVES: "Is its disk mounted? Are CODEHUB_ARCHIVE_URL and CODEHUB_ARCHIVE_PREFIX right?",
-}
-
-
 def wrong_backend_message(backend: Backend, expected: str, found: str | None) -> str:
-    """The sentence for people: which identity is expected, which is found, and what to do."""
-    present = _NONE[backend] if found is None else repr(found)
+    """The message for people: which identity is expected, which is found, and what to do."""
+    present = _UNIDENTIFIED[backend] if found is None else repr(found)
     return (
-        f"{_WHAT[backend]}: expected {expected!r}, found {present}. Nothing is done there. {_CHECK[backend]} "
+        f"{_WRONG[backend]}: expected {expected!r}, found {present}. Nothing is done there. {_ADVICE[backend]} "
         f"If it was moved on purpose: `codehub admin backends --forget {backend}`"
     )

@@ -50,16 +50,17 @@ def begin(
 
 
 def _goes_on_trying(ws: Workspace, operation: Operation) -> bool:
-    """Each operation has tries of its own. A start that succeeded leaves its count and no error, since a container that
-    dies right away was a failed attempt too (failures.crashed_after_start)."""
+    """Whether the operation keeps the count of failed tries: each operation has tries of its own. A start that
+    succeeded leaves its count and no error, since a container that dies right away was a failed attempt too
+    (failures.crashed_after_start)."""
     tried = ws.error_info.operation if ws.error_info else Operation.STARTING.value
     return operation.value == tried
 
 
 def _new_incarnation(ws: Workspace, volumes: Collection[str] | None, restoring: str | None) -> Workspace:
-    """A new name for a new volume; the old home's archive id must not name the new home's archive. A number is recorded
-    before its volume is made, so one above ours that is there already was made under a row that the database has lost:
-    it is passed over, and never written to."""
+    """The row with a new name for a new volume. The old home's archive id must not name the new home's archive. A
+    number is recorded before its volume is made, so one above ours that is there already was made under a row that the
+    database has lost: it is passed over, and never written to."""
     if volumes is None:
         raise Unreachable("which volumes there are is not known: a new home is not named by a guess")
     newer = {number for name in volumes if (number := naming.incarnation_of(ws.id, name) or 0) > ws.home.incarnation}
@@ -81,13 +82,14 @@ def half_restored_volumes(home: HomeContext) -> tuple[tuple[int, str], ...]:
 
 
 def without_leftovers(ws: Workspace, volumes: Collection[str]) -> Workspace:
-    """The record of half-restored volumes, without those that no longer exist."""
+    """The row without the record of half-restored volumes that no longer exist."""
     kept = tuple(half for half in ws.home.half_restored if naming.volume_name(ws.id, half[0]) in volumes)
     return replace(ws, home=replace(ws.home, half_restored=kept))
 
 
 def complete(ws: Workspace) -> Workspace:
-    """Its effect was observed. The failed attempts of a start count until the phase has held; all others are over."""
+    """The row after the operation's effect was observed. The failed attempts of a start count until the phase has held;
+    all others are over."""
     home = ws.home
     if ws.operation is Operation.ARCHIVING:
         home = replace(home, deleting_volume=False, live=False, marker=None, volume_instance=None)
@@ -120,7 +122,7 @@ def excused(ws: Workspace, seconds: float) -> Workspace:
 
 
 def restarted(ws: Workspace, now: datetime) -> Workspace:
-    """The operation's work starts over: no time before now counts against its deadline, and it has made no progress."""
+    """The row whose operation starts over: no time before now counts against its deadline, and its progress is none."""
     return replace(ws, op_progress=None, op_progress_at=now, op_excused_seconds=0.0)
 
 
@@ -130,7 +132,8 @@ def without_corruption_mark(ws: Workspace, key: str | None) -> Workspace:
 
 
 def lost_archive_replaced(ws: Workspace, archive_key: str | None) -> Workspace:
-    """The volume lives and its archive is lost: the volume is the home again, whatever ARCHIVING was about to do."""
+    """The row whose archive is lost while its volume lives: the volume is the home again, whatever ARCHIVING was about
+    to do."""
     home = replace(ws.home, deleting_volume=False, live=True)
     row = replace(ws, archive_key=archive_key, archive_op_id=None, home=home)
     return abandon(row) if row.operation is Operation.ARCHIVING else row

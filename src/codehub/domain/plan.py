@@ -1,8 +1,7 @@
-"""Plan: a judged row becomes exactly one decision (contracts 4, 5, 10). Pure.
+"""Planning: a judged row becomes exactly one decision (contracts 4, 5, 10). Pure.
 
-Decisions are values; `operations.py` and `failures.py` say what each writes, the reconciler records it and the
-executor acts.
-Unknown starts nothing: while the runtime does not answer, no operation begins, goes on or times out.
+Decisions are values; `operations.py` and `failures.py` say what each writes, the reconciler records it and the executor
+acts. Unknown starts nothing: while the runtime does not answer, no operation begins, goes on or times out.
 """
 
 from dataclasses import dataclass
@@ -14,15 +13,20 @@ from codehub.domain.judge import Facts, volume_lives
 from codehub.domain.transitions import GIVES_UP_VOLUME, OPERATIONS, transition
 from codehub.domain.workspace import NO_CONTAINER, Desired, Operation, Phase, RecoverAction, Workspace
 
+_WITHOUT_CONTAINER = (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
+"""The phases without a container: one that is there all the same is a leftover, which holds a slot and is ended."""
+
+_NEEDS_STORE = (Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Nothing to do."""
+    """The decision that there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again at `until`, or at the next pass. `excused`: the deadline stands still meanwhile."""
+    """The decision to look again at `until`, or at the next pass. `excused`: the deadline stands still meanwhile."""
 
     why: str
     until: datetime | None = None
@@ -36,12 +40,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Take the running operation's next step."""
+    """The decision to take the running operation's next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Its effect was observed."""
+    """The decision that the operation is done: its effect was observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +56,46 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Between failed attempts the wish changed, and nothing irreversible happened."""
+    """The decision to give an operation up: between failed attempts the desired state changed, and nothing irreversible
+    happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashedAfterStart:
-    """The phase was reached and fell back at once: a failed attempt, not a fresh start."""
+    """The decision that a start has failed: the phase was reached and fell back at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetFailures:
-    """The phase has held: the failures before it no longer count."""
+    """The decision that earlier failures no longer count: the phase has held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """A person asked for a way out of ERROR."""
+    """The decision to do what a person asked for to leave ERROR."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeRestorePoint:
-    """The present state is archived: point at the archive the person chose."""
+    """The decision to point at the archive that a person chose: the present state is archived."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceLostArchive:
-    """The archive is lost but the volume lives: point at the newest readable restore point, or at none."""
+    """The decision to point at the newest readable restore point or none: the archive is lost but the volume lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveLeftovers:
-    """The home is whole again: remove the half-restored volumes of the tries before. None are named when those that
-    are on record are gone already."""
+    """The decision to remove the half-restored volumes of earlier tries: the home is whole again. None are named when
+    those on record are gone already."""
 
     volumes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Undelete:
-    """A person wants a deleted workspace back."""
+    """The decision to bring a deleted workspace back, as a person asked."""
 
 
 Decision = (
@@ -112,7 +117,7 @@ Decision = (
 
 
 def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:  # noqa: PLR0911 - a decision table reads best as guards
-    """`before` is the row as loaded, `ws` the same row judged by `facts`."""
+    """The decision about one workspace. `before` is the row as loaded, `ws` the same row judged by `facts`."""
     if ws.undelete_pending:
         return Undelete()
     if ws.deleted_at is not None:
@@ -135,7 +140,8 @@ def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: da
 
 
 def effective_desired(ws: Workspace) -> Desired:
-    """A chosen restore point first sends the home through ARCHIVED, so that nothing is overwritten."""
+    """The desired state that is planned for: a chosen restore point first sends the home through ARCHIVED, so that
+    nothing is overwritten."""
     if ws.restore_pending and ws.desired_state is not Desired.DELETED and ws.phase in (Phase.RUNNING, Phase.STANDBY):
         return Desired.ARCHIVED
     return ws.desired_state
@@ -151,16 +157,13 @@ def next_operation(ws: Workspace) -> Operation:
     return row.operation if row else Operation.NONE
 
 
-_WITHOUT_CONTAINER = (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
-"""A container that is there all the same is a leftover: it holds a slot and is ended."""
-
-
 def wants_volume_gone(ws: Workspace) -> bool:
     return ws.desired_state in GIVES_UP_VOLUME or ws.restore_pending
 
 
 def _plan_recover(ws: Workspace, facts: Facts) -> Decision:
-    """A delete of the volume may still be on its way: it is the home again only if its archive is definitely lost."""
+    """The decision on a request to recover. A delete of the volume may still be on its way: the volume is the home
+    again only if its archive is definitely lost."""
     if not facts.runtime_known:
         return Wait("recover waits for the runtime to answer")
     leaving = ws.home.deleting_volume and ws.recover_action is not RecoverAction.FORGET_ARCHIVE
@@ -198,20 +201,21 @@ def _plan_running(ws: Workspace, facts: Facts, policy: Policy, now: datetime) ->
 
 
 def _pointless(ws: Workspace) -> bool:
-    """Unwanted between two tries, or an archive of a home that a container has changed since; never past the safe
-    point."""
+    """Whether the operation is pointless: unwanted between two tries, or an archive of a home that a container has
+    changed since; never past the safe point."""
     outdated = ws.operation is Operation.ARCHIVING and ws.archive_op_id is None
     unwanted = ws.retry_at is not None and next_operation(ws) is not ws.operation
     return (outdated or unwanted) and not ws.home.deleting_volume
 
 
 def _yields(ws: Workspace) -> bool:
-    """The volume is wanted back before the safe point: the next step gives it back at once."""
+    """Whether ARCHIVING gives the volume back in its next step: it is wanted before the safe point."""
     return ws.operation is Operation.ARCHIVING and not ws.home.deleting_volume and not wants_volume_gone(ws)
 
 
 def _overdue(ws: Workspace, policy: Policy, now: datetime) -> TimedOut | None:
-    """A delete in ERROR has no deadline: it is tried until it succeeds."""
+    """The time-out of the running operation, if it is due. A delete in ERROR has no deadline: it is tried until it
+    succeeds."""
     limit, elapsed = policy.deadline(ws.operation), _elapsed(ws, now)
     if elapsed <= limit or ws.phase is Phase.ERROR:
         return None
@@ -233,8 +237,8 @@ def _plan_idle(ws: Workspace, facts: Facts, now: datetime) -> Decision:
 
 
 def _leftovers(ws: Workspace, facts: Facts) -> RemoveLeftovers | None:
-    """Only what was half restored from the very archive that the home was then made whole from: of another archive it
-    may be the last that is left, and is the collector's, in time."""
+    """The half-restored volumes to remove, which are those made from the very archive that the home was then made whole
+    from: what was restored from another archive may be the last that is left of it, and is the collector's, in time."""
     if facts.volumes is None or ws.conditions.volume_ready.status is not True:
         return None
     present = [(naming.volume_name(ws.id, number), key) for number, key in ws.home.half_restored]
@@ -252,9 +256,6 @@ def _begin(ws: Workspace, operation: Operation, facts: Facts, now: datetime) -> 
     if ws.retry_at is not None and now < ws.retry_at:
         return Wait("the next try is not due", until=ws.retry_at)
     return Begin(operation)
-
-
-_NEEDS_STORE = (Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
 
 
 def _store_silent(ws: Workspace) -> bool:

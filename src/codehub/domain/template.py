@@ -14,11 +14,8 @@ from codehub.domain.errors import Invalid
 TEXT_LENGTH = 500
 VARIABLES = 100
 VALUE_LENGTH = 4096
-LEAST_CPU = 0.01
-LEAST_MEMORY_BYTES = 64 << 20
-LEAST_DISK_BYTES = 16 << 20
-LEAST_PIDS = 32
-"""With less than these nothing that people could work in starts."""
+_LEAST: Mapping[str, float] = {"cpu": 0.01, "memory_bytes": 64 << 20, "disk_bytes": 16 << 20, "pids": 32}
+"""The least that a template may give: with less nothing starts that people could work in."""
 _MIB = 1 << 20
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -30,11 +27,20 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 """An image's name as registries have it: [HOST[:PORT]/]NAME[:TAG][@DIGEST]."""
+_LONGEST_GIT_URL = 1000
+_GIT_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?"
+_GIT_PATH = r"[A-Za-z0-9._~%+@=,/-]+"
+_GIT_URLS = (
+    re.compile(rf"(?:https|git)://{_GIT_HOST}/{_GIT_PATH}"),
+    re.compile(rf"ssh://(?:[A-Za-z0-9._-]+@)?{_GIT_HOST}/{_GIT_PATH}"),
+    re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*@{_GIT_HOST}:(?!-){_GIT_PATH}"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`image_ref` empty: the runtime's own image. A limit that is None is the runtime's own. Times are the store's."""
+    """What workspaces are made from. `image_ref` empty: the runtime's own image. A limit that is None is the runtime's
+    own. Times are the store's."""
 
     name: str
     description: str = ""
@@ -66,14 +72,6 @@ def checked_template(template: Template) -> Template:
     return template
 
 
-_LEAST: Mapping[str, float] = {
-    "cpu": LEAST_CPU,
-    "memory_bytes": LEAST_MEMORY_BYTES,
-    "disk_bytes": LEAST_DISK_BYTES,
-    "pids": LEAST_PIDS,
-}
-
-
 def must_fit(template: Template, cpu: float | None, memory_bytes: int | None) -> None:
     """Raise Invalid if the template gives a workspace more than the engine has; None is as much as one likes."""
     if template.cpu is not None and cpu is not None and template.cpu > cpu:
@@ -97,19 +95,8 @@ def _encodable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-LONGEST = 1000
-
-_GIT_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?"
-_PATH = r"[A-Za-z0-9._~%+@=,/-]+"
-_FORMS = (
-    re.compile(rf"(?:https|git)://{_HOST}/{_PATH}"),
-    re.compile(rf"ssh://(?:[A-Za-z0-9._-]+@)?{_HOST}/{_PATH}"),
-    re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*@{_HOST}:(?!-){_PATH}"),
-)
-
-
 def checked_git_url(text: str) -> str:
-    if len(text) <= LONGEST and any(form.fullmatch(text) for form in _FORMS):
+    if len(text) <= _LONGEST_GIT_URL and any(form.fullmatch(text) for form in _GIT_URLS):
         return text
     raise Invalid(
         "A git address is https://host/path, ssh://user@host/path, git://host/path or user@host:path, without a "

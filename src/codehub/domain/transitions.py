@@ -1,8 +1,8 @@
-"""The state machine, once, as data (contract 5). plan(), the docs' diagram, the database's check constraints and
-every label derive from this table or are checked against it.
+"""The state machine, once, as data (contract 5). plan(), the diagram in the documents, the database's check constraints
+and every label derive from this table or are checked against it.
 
-One step at a time and to neighbours only; an operation is done when its effect is *observed* (contract 1), never
-when an actuator returns.
+One step at a time and to neighbours only; an operation is done when its effect is *observed* (contract 1), never when
+an actuator returns.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,10 +46,10 @@ _BY_STATE: Mapping[tuple[Phase, Desired], Transition] = MappingProxyType(
 )
 
 GIVES_UP_VOLUME = (Desired.ARCHIVED, Desired.PENDING, Desired.DELETED)
-"""The wishes under which the safe point of ARCHIVING may be passed."""
+"""The desired states under which the safe point of ARCHIVING may be passed."""
 
 REMOVES_CONTAINER = (Operation.STOPPING, Operation.ARCHIVING, Operation.RESTORING, Operation.DELETING)
-"""These end any container first, so one that is seen meanwhile is their work, not an anomaly."""
+"""The operations that end any container first, so that one which is seen meanwhile is their work and no anomaly."""
 
 RUNS_A_JOB = (Operation.ARCHIVING, Operation.RESTORING)
 
@@ -77,7 +77,7 @@ def _started(ws: Workspace) -> bool:
 
 
 def _stopped(ws: Workspace) -> bool:
-    """Gone, not only exited."""
+    """Whether the container is gone, not only exited."""
     ready = ws.conditions.container_ready
     return ready.status is False and ready.reason == NO_CONTAINER.reason
 
@@ -97,7 +97,7 @@ def _deleted(ws: Workspace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OperationRule:
-    """`progress_counts`: the deadline counts from the last progress, not from the start."""
+    """How an operation ends. `progress_counts`: the deadline counts from the last progress, not from the start."""
 
     done: Callable[[Workspace], bool]
     done_when: str

@@ -1,7 +1,7 @@
-"""The nouns: a workspace's row as a frozen value, its conditions, and the home's own state.
+"""The workspace as a frozen value: its row, its conditions, and the state of its home.
 
-`Phase` is computed (judge.py), never set by hand. Which side may write which field is said once, in
-`SPEC_FIELDS` and `STATUS_FIELDS` (contract 3), and both stores take their columns from there.
+`Phase` is computed (judge.py), never set by hand. Which side may write which field is said once, in `SPEC_FIELDS` and
+`STATUS_FIELDS` (contract 3), and both stores take their columns from there.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ LEVEL: Mapping[str, int] = {"DELETED": -1, "PENDING": 0, "ARCHIVED": 5, "STANDBY
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`status` None = could not be observed."""
+    """One condition of a workspace. `status` None: it could not be observed."""
 
     status: bool | None
     reason: str
@@ -86,7 +86,8 @@ HEALTHY = Condition(status=True, reason="Healthy")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """`others`: conditions that this version does not know, as they stand in the row; every write keeps them."""
+    """The conditions of a workspace. `others`: those that this version does not know, as they stand in the row; every
+    write keeps them."""
 
     volume_ready: Condition = NO_VOLUME
     archive_ready: Condition = NO_ARCHIVE
@@ -116,15 +117,15 @@ CONDITION_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class HomeContext:
-    """What conditions cannot tell: whether the volume under our name is good, half-made or on its way out.
+    """What conditions cannot tell of the home: whether the volume under its name is good, half-made or on its way out.
 
-    `live`: holds the user's work; its absence is DataLost. `restoring`: only part of that archive is in it; never
-    start or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete.
-    `volume_instance`: which volume of that name is meant. `ready_instance`: the container that has answered HTTP once.
-    `marker`: (archive key, op id) of the last finished restore. `passed_over`: incarnations that were found although
-    this row never made them: the database had lost the row that did, and they may hold newer work. `half_restored`:
-    earlier incarnations, each with the key of the archive that was being restored into it when it was given up.
-    `corrupted`: the keys of archives that a restore has read and found damaged.
+    `live`: holds the user's work; its absence is DataLost. `restoring`: only part of that archive is in it; never start
+    or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete. `volume_instance`:
+    which volume of that name is meant. `ready_instance`: the container that has answered HTTP once. `marker`: (archive
+    key, op id) of the last finished restore. `passed_over`: incarnations that were found although this row never made
+    them: the database had lost the row that did, and they may hold newer work. `half_restored`: earlier incarnations,
+    each with the key of the archive that was being restored into it when it was given up. `corrupted`: the keys of
+    archives that a restore has read and found damaged.
     """
 
     incarnation: int = 0
@@ -218,7 +219,8 @@ class Workspace:
     last_access_at: datetime | None = field(default=None, metadata=SPEC)
 
     image_ref: str = field(default="", metadata=STATUS)
-    """What its container was last started with; its template says what the next one gets. Empty: the runtime's own."""
+    """The image that its container was last started with; the template says what the next one gets. Empty: the
+    runtime's own."""
     conditions: Conditions = field(default_factory=Conditions, metadata=STATUS)
     phase: Phase = field(default=Phase.PENDING, metadata=STATUS)
     phase_changed_at: datetime = field(metadata=STATUS)
@@ -254,28 +256,30 @@ class Workspace:
         return _pending(self.undelete_requested_at, self.undelete_handled_at)
 
     @property
-    def wish_pending(self) -> bool:
+    def request_pending(self) -> bool:
         return self.recover_pending or self.restore_pending or self.undelete_pending
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is left for the controller to do: the workspace is where it is wished to be, or in ERROR until
-        somebody recovers or deletes it. The column `workspaces.at_rest` is the same rule in SQL."""
+        """Whether nothing is left for the controller to do: the workspace is where it is desired to be, or in ERROR
+        until somebody recovers or deletes it. The column `workspaces.at_rest` is the same rule in SQL."""
         if self.operation is not Operation.NONE:
             return False
         if self.deleted_at is not None:
             return self.phase is Phase.DELETED and not self.undelete_pending
         waits_for_people = self.phase is Phase.ERROR and self.desired_state is not Desired.DELETED
-        return (self.phase.value == self.desired_state.value or waits_for_people) and not self.wish_pending
+        return (self.phase.value == self.desired_state.value or waits_for_people) and not self.request_pending
 
     @property
     def container_exists(self) -> bool:
-        """As last observed; unknown counts as existing, so that nothing is built beside it."""
+        """Whether a container existed when last observed; unknown counts as existing, so that nothing is built beside
+        it."""
         return self.conditions.container_ready.reason != NO_CONTAINER.reason
 
     @property
     def volume_may_be_only_copy(self) -> bool:
-        """Of the user's newest work. A volume past the safe point is one too, should its archive be lost."""
+        """Whether the volume may be the only copy of the user's newest work. A volume past the safe point is one too,
+        should its archive be lost."""
         leaving_unproven = self.home.deleting_volume and self.conditions.archive_ready.status is not True
         return self.home.live or leaving_unproven
 

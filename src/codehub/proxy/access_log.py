@@ -13,7 +13,7 @@ log = structlog.get_logger()
 @runtime_checkable
 class HasLogFields(Protocol):
     def log_fields(self) -> dict[str, str]:
-        """What a log line says of whose request it was."""
+        """The fields of a log line that say whose request it was."""
         ...
 
 

@@ -77,14 +77,14 @@ class ProxyApp:
         self._sessions = sessions
 
     async def run(self) -> None:
-        """Keeps everything current until it is cancelled. The server listens when it is told to, before or after."""
+        """Keep everything current until cancelled. The server listens when it is told to, before or after."""
         async with asyncio.TaskGroup() as tasks:
             kept = (self._workspaces, self.activities, self.traffic)
             for part in (self._sessions.listener.run, *(one.run for one in kept), self._tick, self._recheck):
                 tasks.create_task(part())
 
     async def run_beside(self, serving: Awaitable[None]) -> None:
-        """Runs until `serving` ends. If `run` ends before, so does serving, and what it raised says why: nobody new is
+        """Run until `serving` ends. If `run` ends before, so does serving, and what it raised says why: nobody new is
         served from caches that nothing keeps current. What was under way by then is still answered."""
         both = running, served = asyncio.ensure_future(self.run()), asyncio.ensure_future(serving)
         try:
@@ -98,7 +98,7 @@ class ProxyApp:
             await asyncio.gather(*both, return_exceptions=True)
 
     async def wait_until_current(self, seconds: float) -> None:
-        """Returns when the bus is heard, or after so long without it: everything works, only slower."""
+        """Wait until the bus is heard, or for so long: without it everything works, only slower."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not (self._workspaces.is_current and self._sessions.is_current):  # noqa: ASYNC110 - two parts, at the start
@@ -115,7 +115,7 @@ class ProxyApp:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _recheck(self) -> None:
-        """Ends sockets whose sessions are over: sessions end by themselves, and a revocation may be lost."""
+        """End sockets whose sessions are over: sessions end by themselves, and a revocation may be lost."""
         losses, due = 0, self._now() + RECHECK_SECONDS
         while True:
             await asyncio.sleep(UNSUBSCRIBED_RECHECK_SECONDS)
@@ -145,5 +145,5 @@ class ProxyApp:
 
 
 def _no_longer(credential: Credential, visitor: WorkspaceCaller | None) -> Callable[[AccessGrant], bool]:
-    """Which grants are over, now that their credential proves this visitor, or nobody."""
+    """A test for the grants that are over, now that their credential proves this visitor, or nobody."""
     return lambda grant: grant.credential == credential and (visitor is None or not visitor.owns(grant.entry.workspace))

@@ -32,7 +32,7 @@ log = structlog.get_logger()
 _LATE_TICKS: Final = 4
 GOING_AWAY: Final = 1001
 RESTARTING: Final = 1012
-"""The close codes of a WebSocket whose workspace ends, and of one that another worker takes over."""
+"""The close codes of a WebSocket: GOING_AWAY when its workspace ends, RESTARTING when another worker takes over."""
 MOST_AT_ONCE: Final = 256
 """How many rejected connections are answered at once."""
 
@@ -226,12 +226,12 @@ class ProxyServer(DownstreamServer):
 
     @property
     def connections(self) -> int:
-        """Connections of clients, upgraded ones included."""
+        """How many connections clients have, upgraded ones included."""
         return len(self._clients) + len(self._relays)
 
     @property
     def kept_connections(self) -> int:
-        """Idle connections to workspaces."""
+        """How many idle connections to workspaces are kept."""
         return sum(pool.idle for pool in self._pools.values())
 
     def _tick(self) -> None:

@@ -146,7 +146,7 @@ class WorkerSupervisor:
         return [slot.worker.pid for slot in self._slots if slot.worker is not None]
 
     async def run(self) -> None:
-        """Keeps the workers running until it is cancelled; then each of them drains and ends."""
+        """Keep the workers running until cancelled; then each of them drains and ends."""
         try:
             async with asyncio.TaskGroup() as group:
                 for slot in self._slots:

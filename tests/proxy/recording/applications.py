@@ -13,7 +13,7 @@ APPLICATION_TAPES = Path(__file__).parent / "application_tapes"
 
 @dataclass
 class Person:
-    """A person in front of a page, whose acts come at no steady beat."""
+    """A person in front of a page, whose acts come at no steady period."""
 
     page: Page
     until: float
@@ -38,9 +38,10 @@ class Person:
 @dataclass(frozen=True)
 class Application:
     command: tuple[str, ...]
-    """{programs}: where it is installed; {port}: where it listens; {folder}: with its files."""
+    """The command of the application. {programs}: where it is installed; {port}: where it listens; {folder}: with its
+    files."""
     ready: str
-    """A selector of its page: it can be worked with."""
+    """A selector of its page that is there when it can be worked with."""
     works: Callable[[Person], Awaitable[None]]
     files: dict[str, str] = field(default_factory=dict)
     path: str = "/"
@@ -75,7 +76,7 @@ async def in_links_and_buttons(person: Person) -> None:
 
 
 async def with_one_button(person: Person) -> None:
-    """One and the same request, at each click."""
+    """One and the same request is made at each click."""
     while person.works_on:
         await person.page.click("#same")
         await person.pause()
@@ -115,7 +116,7 @@ async def in_a_terminal(person: Person) -> None:
 
 
 async def with_one_key(person: Person) -> None:
-    """Nothing but Enter."""
+    """Nothing but Enter is typed."""
     await person.page.click(".xterm-screen")
     while person.works_on:
         await person.page.keyboard.press("Enter")

@@ -32,13 +32,13 @@ PROGRAMS = Path.home() / ".cache" / "codehub-applications"
 PATIENCE = 300.0
 SETTLES = 20.0
 ALONE = 340.0
-"""Eleven pings of Vite."""
+"""How long a tab is recorded: eleven pings of Vite."""
 WORKS = 100.0
 ALONE_AGAIN = 240.0
 
 
 def install(name: str, application: Application, programs: Path) -> None:
-    """Blocks. What is there already is not looked at again."""
+    """Install what an application needs, which blocks. What is there already is not looked at again."""
     programs.mkdir(parents=True, exist_ok=True)
     if application.python and not (programs / name).is_dir():
         subprocess.run([sys.executable, "-m", "venv", programs / name], check=True)
@@ -55,7 +55,7 @@ def _package(wanted: str) -> str:
 
 @asynccontextmanager
 async def served(application: Application, programs: Path) -> AsyncIterator[Endpoint]:
-    """The application answers."""
+    """Wait until the application answers."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="codehub-application-") as name:
         folder = Path(name)

@@ -11,9 +11,9 @@ from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, frames
 
 KEPT = 300
-"""Of each message: its names, and the paths of a home that lies where workspaces have theirs."""
+"""How much is kept of each message: its names, and the paths of a home that lies where workspaces have theirs."""
 KEPT_OF_SERVER = 100
-"""Of each message of a server that is no IDE."""
+"""How much is kept of each message of a server that is no IDE."""
 PLACES = (str(Path.home()), str(Path(__file__).parents[3]), socket.gethostname())
 PRIVATE = re.compile("|".join(rf"{re.escape(place)}[\w./+-]*" for place in PLACES if place != "localhost"))
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -21,11 +21,11 @@ PORT = re.compile(r'"port":\d+')
 SECRET_QUERY = re.compile(r"(reconnectionToken|vscodeWebWorkerExtHostId|parentOrigin|salt|path)=[^&]*")
 
 INSTALLED = re.compile(r"(?<=/@fs)/.*?/node_modules/")
-"""Where Vite found a package on the machine on which it was recorded."""
+"""The path at which Vite found a package on the machine on which it was recorded."""
 
 
 class Recorder:
-    """Of all sockets and requests of one tab."""
+    """Records all sockets and requests of one tab."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -58,7 +58,7 @@ class Recorder:
 
 
 def neutral(text: str) -> str:
-    """Of the same length, without what is only this machine's or this session's."""
+    """The text, of the same length, without what is only this machine's or this session's."""
     text = PRIVATE.sub(lambda found: "/" + "x" * (len(found[0]) - 1), text)
     text = UUID.sub("00000000-0000-0000-0000-000000000000", text)
     return PORT.sub(lambda found: '"port":' + "1" * (len(found[0]) - 7), text)
@@ -79,7 +79,7 @@ class Recording:
         self._feed(data, client=False)
 
     def close(self) -> None:
-        """What it has recorded stays."""
+        """Stop: what has been recorded stays."""
 
     def _feed(self, data: bytes, *, client: bool) -> None:
         buffer = self._buffers[client]
@@ -94,7 +94,7 @@ class Recording:
 
 
 class PlainRecording(Recording):
-    """Of a socket whose messages follow no protocol that is known here: the beginning of each frame is kept."""
+    """Records a socket whose messages follow no protocol that is known here: the beginning of each frame is kept."""
 
     def _pieces(self, payload: bytes, *, client: bool) -> Pieces:
         kept = payload[: KEPT if client else KEPT_OF_SERVER]
@@ -102,7 +102,7 @@ class PlainRecording(Recording):
 
 
 class Shortening:
-    """Of one direction's stream of outer frames: the beginning of each is kept."""
+    """Records one direction's stream of outer frames: the beginning of each is kept."""
 
     def __init__(self) -> None:
         self._head = b""

@@ -11,7 +11,7 @@ from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.workbench import SETTINGS, Tab, code_server, tab
 
 SETTLES = 60.0
-"""Until then a tab that was just opened still has to do with itself."""
+"""How long a tab that was just opened still works by itself."""
 LOOP = "for i in 1 2 3 4 5 6; do sleep 3; echo tick $i; done"
 
 
@@ -28,13 +28,13 @@ class Session:
         await asyncio.sleep(seconds)
 
     async def does(self, what: str, doing: Awaitable[object], lasts: float = 4.0) -> None:
-        """What follows from it is over when `lasts` is."""
+        """Mark something that is done; what follows from it is over when `lasts` is."""
         self.recorder.mark(what)
         await doing
         await asyncio.sleep(lasts)
 
     async def output(self, what: str) -> None:
-        """That comes while no key is pressed."""
+        """Mark output that comes while no key is pressed."""
         await self.does("a command", self.tab.page.keyboard.type(f"\n{LOOP}\n"), lasts=5.0)
         await self.does(what, self.tab.reads("tick 6"))
 
@@ -99,7 +99,7 @@ BACK = """() => {
     document.dispatchEvent(new Event('visibilitychange'));
     window.dispatchEvent(new Event('focus'));
 }"""
-"""A driven browser believes that all its tabs are in front, so each is told."""
+"""Hide or show a tab: a driven browser believes that all its tabs are in front, so each is told."""
 
 
 async def chatty(session: Session) -> None:

@@ -13,7 +13,7 @@ import zstandard
 
 TAPES = Path(__file__).parent / "tapes"
 Pieces = list[tuple[str, int]]
-"""Text, a character a byte, and how many zeros follow it."""
+"""Bytes as text, a character a byte, and how many zeros follow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,16 @@ class Frame:
     at: float
     socket: int
     client: bool
-    """Sent by the browser; else by the IDE."""
+    """Whether the browser sent the frame; else the IDE did."""
     first: int
-    """FIN and opcode."""
+    """The first byte of the frame: FIN and opcode."""
     pieces: Pieces
 
     def payload(self) -> bytes:
         return b"".join(text.encode("latin-1") + bytes(zeros) for text, zeros in self.pieces)
 
     def wire(self) -> bytes:
-        """As it passes the proxy. The mask differs from frame to frame, as a browser's does."""
+        """The frame as it passes the proxy. The mask differs from frame to frame, as a browser's does."""
         payload = self.payload()
         if not self.client:
             return header(self.first, len(payload), 0) + payload
@@ -44,7 +44,7 @@ class Request:
     method: str
     target: str
     length: int = 0
-    """Of its body, or -1 where that is not said beforehand."""
+    """The length of the body, or -1 where that is not said beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def masked(payload: bytes, key: bytes) -> bytes:
 
 
 def frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
-    """(first byte, payload unmasked) of each whole frame, which are taken out of the buffer."""
+    """The first byte and the unmasked payload of each whole frame, which are taken out of the buffer."""
     while len(buffer) >= 2:
         length, at = buffer[1] & 0x7F, 2
         if length > 125:

@@ -46,7 +46,7 @@ def chromium() -> str | None:
 async def code_server(
     *, sandbox: bool | None = None, git: bool = False, settings: Mapping[str, object] = SETTINGS
 ) -> AsyncIterator[tuple[Endpoint, Path]]:
-    """Its endpoint and its home, which has a few files."""
+    """Run code-server; gives its endpoint and its home, which has a few files."""
     command, readable = ide(load_settings(database_url="postgresql://unused", redis_url="redis://unused"))
     if sandbox is None:
         sandbox = find_sandbox_tools() is not None
@@ -72,7 +72,7 @@ async def code_server(
 
 
 class Tab:
-    """What a person does in it."""
+    """A tab of the workbench, and what a person does in it."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -83,7 +83,7 @@ class Tab:
         await self.reads("$ ")
 
     async def reads(self, text: str) -> None:
-        """It stands in the terminal."""
+        """Wait until the text stands in the terminal."""
         await self.page.wait_for_function(
             "text => [...document.querySelectorAll('.xterm-rows > div')]"
             ".some(row => row.textContent.replaceAll('\\u00a0', ' ').includes(text))",

@@ -72,10 +72,10 @@ class PostgresViews(PostgresStore):
         async with self._sessions.snapshot() as connection:
             now: datetime = await connection.fetchval(sql.NOW)
             running: int = await connection.fetchval(sql.COUNT_RUNNING)
-            happenings = [rows.entry(record) for record in await connection.fetch(sql.DAY_ENTRIES, now - SPAN)]
+            entries = [rows.entry(record) for record in await connection.fetch(sql.DAY_ENTRIES, now - SPAN)]
             archived = [(at, size) for at, size in await connection.fetch(sql.DAY_ARCHIVES, now - SPAN)]
             traffic = [TrafficMinute(*record) for record in await connection.fetch(sql.DAY_TRAFFIC, now - SPAN)]
-        return HistoryData(now, running, happenings, archived, traffic)
+        return HistoryData(now, running, entries, archived, traffic)
 
     async def now(self) -> datetime:
         now: datetime = await self._sessions.fetchval(sql.NOW)

@@ -1,4 +1,4 @@
-/** Begins: who is signed in, the frame, the stream, and then the page that the address names. */
+/** Starts the dashboard: who is signed in, the frame, the stream, and then the page that the address names. */
 
 import { get, onProofNeeded, onSignedOut } from "./core/api.js";
 import { language, clock, problemText, t } from "./core/language.js";

@@ -19,9 +19,9 @@ _OWN_MACHINE = re.compile(
 _MOST_DECODINGS = 3
 
 _PORT_PROXIES = (b"proxy", b"absproxy")
-"""Below these paths code-server would show a port of its machine as a page of its own origin, able to use the IDE as
-whoever looks at it. It is told not to; the IDEs of others, and those that run from before, never see such a request
-either."""
+"""The paths below which code-server would show a port of its machine as a page of its own origin, able to use the IDE
+as whoever looks at it. It is told not to; other IDEs, and those that run from before, never see such a request either.
+"""
 _MAY_HIDE_A_PROXY = re.compile(rb"[pPaA]|[^?]*[%\\]|[^?]*/\.|[/.]")
 
 
@@ -42,7 +42,7 @@ Place = Platform | WorkspaceHost | None
 
 class Addresses:
     def __init__(self, workspace_url: str, public_url: str | None = None) -> None:
-        """`workspace_url`: `{slug}` in its host, or `{id}` in its path. `public_url` None: any other host is the
+        """`workspace_url` has `{slug}` in its host, or `{id}` in its path. `public_url` None: any other host is the
         platform's."""
         pattern = urlsplit(workspace_url)
         self.scheme = pattern.scheme.encode()
@@ -85,7 +85,7 @@ class Addresses:
         return label if label and "." not in label else None
 
     def workspace_origin(self, host: WorkspaceHost) -> str:
-        """For example `http://demo-1.localhost:8000`."""
+        """The origin of a workspace's host, for example `http://demo-1.localhost:8000`."""
         label = host.slug if host.port is None else f"{host.port}--{host.slug}"
         return f"{self.scheme.decode()}://{self._netloc.replace('{slug}', label)}"
 
@@ -111,8 +111,8 @@ class Addresses:
         return f"{self.scheme.decode()}://{base}{self._port}"
 
     def is_same_origin(self, origin: bytes | None, host: bytes) -> bool:
-        """Whether this is exactly the origin of what was asked as `host`, as browsers write it. No Origin, `null` or a
-        list is not."""
+        """Whether this is exactly the origin of what was asked for as `host`, as browsers write it. No Origin, `null`
+        or a list is not."""
         return origin == self.scheme + b"://" + host.lower()
 
     def is_workspace_origin(self, origin: bytes, slug: str, host: bytes) -> bool:
@@ -125,9 +125,9 @@ class Addresses:
 
 
 def is_port_proxy(path: bytes) -> bool:
-    """Whether the IDE's port proxy answers this path, which comes without its first slash; also if it is written in
-    another case, percent-encoded (once or again), with backslashes, repeated slashes or dot segments: what some program
-    would decode is not passed to any."""
+    """Whether the IDE's port proxy answers this path, which comes without its first slash. Also if it is written in
+    another case, percent-encoded (once or again), with backslashes, repeated slashes or dot segments: a path that some
+    program would decode to one of these is not passed on."""
     if _MAY_HIDE_A_PROXY.match(path) is None:
         return False
     path = path.partition(b"?")[0]

@@ -1,11 +1,10 @@
-"""The authorizer: session → owner → phase → forward, wait or refuse.
+"""The authorizer: who asks, whose workspace it is and what phase it is in decide whether a request is forwarded.
 
 One rule lets requests and sockets in (`WorkspaceCaller.may_enter`). What it found is remembered on the parsed headers,
-so that a hot request touches neither PostgreSQL nor Redis; events withdraw it. GET never wakes: the page that we answer
-with asks for that itself, by a POST from its own origin. A browser sends its cookies along with requests that another
+so that a hot request touches neither PostgreSQL nor Redis; events withdraw it. GET never wakes: the page that answers
+it asks for that itself, by a POST from its own origin. A browser sends its cookies along with requests that another
 site made it send, so they alone prove nothing: a socket needs the exact Origin; a request with an Origin must have
-ours, and without one, what the browser says of where it comes from decides. Links may lead here from anywhere, frames
-may not. The ports of one workspace may use each other.
+ours, and without one the Sec-Fetch headers decide. Links may lead here from anywhere, frames may not.
 """
 
 import asyncio
@@ -64,31 +63,6 @@ from codehub.proxy.pages.render import RESERVED, answer, asset
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.presence.tap import AppPresence, ide_tap
 from codehub.usecases.workspace_access import WorkspaceCaller
-
-
-def is_cross_site(request: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
-    """Whether another site made the browser send this. A token is sent on purpose: its requests need not be asked
-    about."""
-    fields = request.head.fields
-    if fields.origin is not None:
-        return not _is_allowed_origin(fields.origin, request, addresses, slug)
-    if fields.upgrade:
-        return True
-    site = fields.header(b"sec-fetch-site")
-    if site is None or site in (b"same-origin", b"none"):
-        return False
-    if not request.is_navigation:  # an image, a script: only the Referer says whose page asks
-        return sibling_origin(request, addresses) is None
-    return fields.header(b"sec-fetch-dest") != b"document" and request.port is None
-
-
-def _is_allowed_origin(origin: bytes, request: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
-    """Whether pages of this origin may send the request: the IDE's own origin alone may use the IDE; the ports of one
-    workspace may use each other."""
-    if request.port is not None and addresses.is_workspace_origin(origin, slug, request.head.fields.host):
-        return True
-    return addresses.is_same_origin(origin, request.head.fields.host)
-
 
 UNSUBSCRIBED_SECONDS: Final = 2.0
 """How long an authorization is remembered while the bus is not heard."""
@@ -158,7 +132,8 @@ class Authorizer:
             return self._workspace(WorkspaceRequest(head, place.slug, place.port))
         if isinstance(place, Platform):
             return self._platform(head)
-        return problem(421, f"No site of this name is served here: {_shown(head.fields.host)}.", "unknown_host")
+        shown = head.fields.host[:100].decode("latin-1")
+        return problem(421, f"No site of this name is served here: {shown}.", "unknown_host")
 
     def _forward_by_path(self, head: RequestHead, cached: CachedAuthorization) -> Forward:
         target = cached.inner(head.target)
@@ -179,7 +154,8 @@ class Authorizer:
         return self._to_platform(head)
 
     def _to_platform(self, head: RequestHead) -> Verdict:
-        """To the API, which authorizes for itself: who asks decides only whose share of its connections is used."""
+        """Forward to the API, which authorizes for itself: who asks decides only whose share of its connections is
+        used."""
         credential = credential_of(head.fields, SESSION_COOKIE)
         if credential is None:
             return self._api
@@ -189,8 +165,7 @@ class Authorizer:
         return replace(self._api, platform_user=visitor.user.id)
 
     async def _identified(self, credential: Credential) -> Forward:
-        """The verdict once the database has said who asks. If it does not answer, they count as somebody who has not
-        signed in."""
+        """The verdict once the database has said who asks. If it does not answer, the asker counts as not signed in."""
         try:
             async with asyncio.timeout(IDENTIFY_SECONDS):
                 visitor = await self._sessions.find(credential, self.now)
@@ -232,7 +207,8 @@ class Authorizer:
     def _remembered(
         self, request: WorkspaceRequest, credential: Credential, visitor: WorkspaceCaller, entry: CachedWorkspace
     ) -> Forward | None:
-        """The earlier verdict for the same credential with other headers, of which only where they come from is new."""
+        """The earlier verdict for the same credential with other headers, of which only the origin of the request is
+        new."""
         kept = entry.admitted.get(credential)
         if kept is None or request.by_path or request.head.fields.upgrade:
             return None
@@ -252,8 +228,8 @@ class Authorizer:
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
 
     async def _decide_later(self, request: WorkspaceRequest, credential: Credential) -> Forward | Respond:
-        """Decide by asking the caches and the database. A revocation meanwhile may be about this very visitor: then it
-        is asked again."""
+        """Decide by asking the caches and the database. A revocation meanwhile may be about this very visitor: then
+        both are asked again."""
         while True:
             heard = self._sessions.announcements
             verdict = await self._decide_once(request, credential)
@@ -355,7 +331,7 @@ class Authorizer:
         entry: CachedWorkspace,
         port: int,
     ) -> Forward | Respond:
-        """The verdict for a port. It is asked anew each time: another program may listen there by now."""
+        """The verdict for a port. The runtime is asked each time: another program may listen there by now."""
         wanted = self._wanted.take(entry.workspace.slug, port) if request.is_document else ()
         if wanted:
             use = urlencode({"use": ",".join(map(str, wanted)), "to": workspace_path(request.target.decode("latin-1"))})
@@ -403,7 +379,8 @@ class Authorizer:
         return self._not_found(request) if access_to(entry.workspace).action is AccessAction.NOT_FOUND else None
 
     def _cross_site_refusal(self, request: WorkspaceRequest, entry: CachedWorkspace) -> Respond | None:
-        """The refusal of what another site sent here. None: none did, or a link led to a host where it does no harm."""
+        """The refusal of what another site sent here. None: no other site did, or a link led to a host where it does no
+        harm."""
         slug = entry.workspace.slug
         if not request.with_token and is_cross_site(request, self._addresses, slug):
             return problem(403, "Another site asked for this, in your name.", "cross_site")
@@ -460,5 +437,25 @@ class Authorizer:
         return answer(view, head.fields.header(b"accept"), language_of(head))
 
 
-def _shown(host: bytes) -> str:
-    return host[:100].decode("latin-1")
+def is_cross_site(request: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
+    """Whether another site made the browser send this request. Requests with a token are sent on purpose and need no
+    such check."""
+    fields = request.head.fields
+    if fields.origin is not None:
+        return not _is_allowed_origin(fields.origin, request, addresses, slug)
+    if fields.upgrade:
+        return True
+    site = fields.header(b"sec-fetch-site")
+    if site is None or site in (b"same-origin", b"none"):
+        return False
+    if not request.is_navigation:  # an image, a script: only the Referer says whose page asks
+        return sibling_origin(request, addresses) is None
+    return fields.header(b"sec-fetch-dest") != b"document" and request.port is None
+
+
+def _is_allowed_origin(origin: bytes, request: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
+    """Whether pages of this origin may send the request: the IDE's own origin alone may use the IDE; the ports of one
+    workspace may use each other."""
+    if request.port is not None and addresses.is_workspace_origin(origin, slug, request.head.fields.host):
+        return True
+    return addresses.is_same_origin(origin, request.head.fields.host)

@@ -1,4 +1,4 @@
-"""What the proxy answers itself, on a workspace's host and on the platform's.
+"""The requests that the proxy answers itself, on a workspace's host and on the platform's.
 
 On a workspace's host, below `/_codehub/`: entering with a ticket, the state for a page that waits, and the wake, which
 only a POST from our own page or with a token can be. On the platform's host: the sign-in page, and the ticket for
@@ -51,12 +51,18 @@ from codehub.usecases.workspace_commands import SlotUsage
 
 RESERVED_PATH: Final = f"/{RESERVED}"
 OPEN_PATH: Final = "/open/"
+_ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
+ENTERED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
+ENTERED_SECONDS: Final = 30
+POLL_SECONDS: Final = 25.0
+NO_ROOM_STATUS: Final = 502
+"""The status of the page that tells a person that there is no room; the wake itself is refused with 429."""
+Handler = Callable[[WorkspaceRequest], Awaitable[Respond]]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessServices:
-    """What the authorizer and the endpoints all ask: who somebody is, which workspace is meant, and what its address
-    is."""
+    """What the authorizer and the endpoints ask: who somebody is, which workspace is meant, and what its address is."""
 
     workspace_access: WorkspaceAccess
     workspaces: WorkspaceCache
@@ -72,9 +78,6 @@ def respond_with(page: PageModel, request: WorkspaceRequest) -> Respond:
     if request.reserved in (b"state", b"wake"):
         return state(page, page.status)
     return answer(page, request.head.fields.header(b"accept"), request.language, request.prefix)
-
-
-Handler = Callable[[WorkspaceRequest], Awaitable[Respond]]
 
 
 async def with_error_pages(handler: Handler, request: WorkspaceRequest, addresses: Addresses) -> Respond:
@@ -104,7 +107,7 @@ def page_of(request: WorkspaceRequest, workspace: Workspace, addresses: Addresse
 async def no_room_page(
     request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, workspace_access: WorkspaceAccess
 ) -> PageModel | None:
-    """What a person who comes to start a workspace is told at once if the limit forbids it. None: there is room."""
+    """The page for a person who comes to start a workspace when the limit forbids it. None: there is room."""
     usage = await workspace_access.slot_usage(workspace)
     if usage.has_room_for(workspace):
         return None
@@ -144,7 +147,7 @@ class PlatformEndpoints:
         return redirect(f"{origin}/{ENTRANCE}?{query}")
 
     async def _by_path(self, visitor: WorkspaceCaller, slug: str, to: str) -> Respond:
-        """The answer names the workspace's id, so nobody else gets it."""
+        """Redirect to the workspace below `/w/`. The answer names the workspace's id, so nobody else gets it."""
         entry = await self._services.workspaces.find(slug)
         if entry is None or not visitor.owns(entry.workspace):
             raise NotFound("There is no such workspace, or it is not yours.")
@@ -159,17 +162,9 @@ def open_path(slug: str, port: int | None, to: str) -> str:
 
 
 def workspace_path(to: str | None) -> str:
-    """A path of the workspace's own, never one of the reserved ones: those have effects."""
+    """The path of a workspace to go on to, never one of the reserved ones: those have effects."""
     path = local_path(to)
     return "/" if path.startswith(RESERVED_PATH) else path
-
-
-_ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
-ENTERED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
-ENTERED_SECONDS: Final = 30
-POLL_SECONDS: Final = 25.0
-NO_ROOM_STATUS: Final = 502
-"""The status of the page that a person gets; the wake itself is refused with 429."""
 
 
 class ReservedEndpoints:
@@ -343,4 +338,4 @@ def _joined_cookie(secret: str, seconds: int) -> Header:
 
 
 FORGET_ENTERED: Final = _cookie(ENTERED_COOKIE, "", 0)
-"""Removes the cookie, with the page that has acted on it."""
+"""The header that removes the cookie, sent with the page that has acted on it."""

@@ -1,7 +1,7 @@
-"""What cookies and tokens proved lately, so that a request need not ask the database again.
+"""Who cookies and tokens proved somebody to be, kept so that a request need not ask the database again.
 
-It is remembered for a minute, or until the bus says that a session ended, a token was revoked, or a user lost a right.
-While the bus is not heard, nothing is remembered.
+An entry is kept for a minute, or until the bus says that a session ended, a token was revoked, or a user lost a right.
+While the bus is not heard, nothing is kept.
 """
 
 import asyncio
@@ -19,9 +19,7 @@ from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 
 VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
 JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
-"""A cookie of a port's host for pages of another port of the same workspace, which is sent along from within that one's
-site.
-"""
+"""The cookie of a port's host that pages of another port of the same workspace send, from within their own site."""
 MOST_SESSIONS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
 _LONGEST_SECRET: Final = 512
@@ -40,7 +38,7 @@ class _Known:
 
 
 class SingleFlight(Generic[Key, Found]):
-    """However many ask for the same at once, it is looked up once."""
+    """Looks each thing up once, however many ask for it at the same time."""
 
     def __init__(self) -> None:
         self._running: dict[Key, asyncio.Future[Found]] = {}
@@ -53,7 +51,7 @@ class SingleFlight(Generic[Key, Found]):
         return await asyncio.shield(running)
 
     def forget(self) -> None:
-        """Whoever asks from now on gets no answer that was begun before."""
+        """Forget the look-ups under way: whoever asks from now on gets no answer that was begun before."""
         self._running.clear()
 
     def _finished(self, key: Key, done: "asyncio.Future[Found]") -> None:
@@ -72,7 +70,7 @@ class SessionCache:
         self._known: dict[Credential, _Known] = {}
         self._lookups: SingleFlight[Credential, WorkspaceCaller | None] = SingleFlight()
         self.announcements = 0
-        """How many revocations were heard: what was found before the last of them may be no longer so."""
+        """How many revocations were heard: what was found before the last of them may be out of date."""
 
     @property
     def is_current(self) -> bool:

@@ -1,4 +1,4 @@
-"""The question that the server asks about each request, and the answers that it understands.
+"""The verdict on a request: what the server asks the authorizer, and the answers that it understands.
 
 `decide` is a plain function call on the hot path: it looks into memory and answers. Only an authorizer that must ask
 someone answers `Pending`. The server itself knows no sessions, owners or phases.
@@ -55,25 +55,25 @@ class Forward:
 
     endpoint: Endpoint
     grant: object = None
-    """On whose behalf it is let in; `abort_sockets` is asked in these terms."""
+    """On whose behalf the request is let in; `abort_sockets` is asked in these terms."""
     target: bytes | None = None
     """The request target to send instead of the client's."""
     tap: Callable[[], Tap] | None = None
     """Makes a tap for each socket that is upgraded."""
     counted_user: object = None
-    """The user whom its connections are counted for."""
+    """The user whom the connection is counted for."""
     pool_key: object = None
     """Kept connections serve only verdicts that agree on this: an address may be another workspace's a moment later."""
     confirm: Confirm | None = None
-    """Asked once a connection is made, before anything passes: whether the workspace still has that address."""
+    """Says, once a connection is made and before anything passes, whether the workspace still has that address."""
     route: Route = ELSEWHERE
     shares_origin: bool = False
-    """Whether it is served within the platform's own origin: what the workspace says of that whole origin does not
+    """Whether the workspace is served within the platform's own origin: what it says of that whole origin does not
     pass."""
     read_by: bytes | None = None
     """The origin of another port of the same workspace whose page asks: it may read what the app lets anybody read."""
     to_platform: bool = False
-    """Whether it goes to the platform itself: the platform's cookies and tokens pass, both ways."""
+    """Whether the request goes to the platform itself: the platform's cookies and tokens pass, both ways."""
     location: Callable[[bytes], bytes] | None = None
     """Translates the Location of a workspace's answer to where a browser finds it."""
     platform_user: object = None
@@ -84,7 +84,7 @@ REVOKED: Final = -1.0
 
 
 class CachedAuthorization:
-    """That requests with these very headers may go on to a workspace, until it is withdrawn or has to be asked again.
+    """The permission for requests with these very headers to go on to a workspace, until it is withdrawn or expires.
 
     It hangs on the parsed headers, for which one object stands as long as a browser repeats them, so that a hot request
     costs one comparison.
@@ -98,7 +98,7 @@ class CachedAuthorization:
         self.prefix = prefix
         """The part of the target that the workspace does not see."""
         self.until = until
-        """When it has to be asked again, by the authorizer's clock."""
+        """When the permission expires, by the authorizer's clock."""
 
     def inner(self, target: bytes) -> bytes:
         """The target as the workspace sees it."""
@@ -118,10 +118,10 @@ class Respond:
 @dataclass(frozen=True, slots=True)
 class Pending:
     answer: Awaitable[Forward | Respond]
-    """What decides. It is cancelled when the client goes away or has waited too long: give each request its own, or
+    """The decision. It is cancelled when the client goes away or has waited too long: give each request its own, or
     shield it."""
     proven: bool = False
-    """Whether it is known already who asks. Of those who are not, few of one address are looked up at a time."""
+    """Whether it is known already who asks. Of the others, few of one address are looked up at a time."""
 
 
 Verdict = Forward | Respond | Pending

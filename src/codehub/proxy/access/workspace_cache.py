@@ -209,11 +209,9 @@ class WorkspaceCache:
         endpoint = await self._endpoint(workspace)
         if workspace.updated_at < entry.workspace.updated_at:
             return  # read before what we have
-        if (
-            endpoint == entry.endpoint
-            and workspace.owner_id == entry.workspace.owner_id
-            and _same_life(workspace, entry)
-        ):
+        same_owner = workspace.owner_id == entry.workspace.owner_id
+        same_container = workspace.home.ready_instance == entry.workspace.home.ready_instance
+        if endpoint == entry.endpoint and same_owner and same_container:
             if workspace != entry.workspace:
                 entry.change(workspace, endpoint)
         else:
@@ -223,8 +221,3 @@ class WorkspaceCache:
         entry.change(workspace, endpoint)
         entry.withdraw()
         self._closed(entry)
-
-
-def _same_life(workspace: Workspace, entry: CachedWorkspace) -> bool:
-    """Whether the same container answers: a restart between two reads is another."""
-    return workspace.home.ready_instance == entry.workspace.home.ready_instance

@@ -68,7 +68,7 @@ class WorkspaceRequest:
 
     @property
     def is_navigation(self) -> bool:
-        """Whether somebody navigates there, as far as the browser says; one that says nothing counts by what it
+        """Whether somebody navigates there, as far as the browser says; one that says nothing is judged by what it
         accepts."""
         fields = self.head.fields
         if self.head.method != b"GET" or fields.upgrade or is_prefetch(self.head):
@@ -93,8 +93,8 @@ class WorkspaceRequest:
 
     @property
     def has_user_activation(self) -> bool:
-        """Whether the browser says that a person's act led here: a click, a key, its own reload button. Some never say
-        so."""
+        """Whether the browser says that a person's act led here: a click, a key, its own reload button. Some browsers
+        never do."""
         return self.head.fields.header(b"sec-fetch-user") == b"?1"
 
     @property
@@ -104,7 +104,7 @@ class WorkspaceRequest:
 
     @property
     def is_from_other_origin(self) -> bool:
-        """Whether a page of another origin led here. Whether that is fine depends on more than the headers."""
+        """Whether a page of another origin led here. Whether that is allowed depends on more than the headers."""
         return self.head.fields.header(b"sec-fetch-site") in (b"cross-site", b"same-site")
 
 
@@ -117,6 +117,6 @@ def accepts_pages(head: RequestHead) -> bool:
 
 
 def is_prefetch(head: RequestHead) -> bool:
-    """Whether a browser asks before anybody wanted to go there."""
+    """Whether a browser asks in advance, before anybody wanted to go there."""
     names = (b"sec-purpose", b"purpose", b"x-moz")
     return any(b"pre" in (head.fields.header(name) or b"").lower() for name in names)

@@ -1,6 +1,4 @@
-"""The chunked transfer coding, read strictly and written anew. Extensions and trailers are read over and never passed
-on.
-"""
+"""The chunked transfer coding, read strictly and written anew. Extensions and trailers are skipped, never passed on."""
 
 from codehub.proxy.http.parser import BadMessage
 
@@ -52,7 +50,7 @@ class Chunks:
         return payload
 
     def _line_end(self, data: bytes, at: int) -> int:
-        """Where the line that begins at `at` ends, or -1; it may end in CR LF alone, and within its bound."""
+        """Where the line that begins at `at` ends, or -1. It must end in CR LF, and within its bound."""
         if self._at_data_end:
             if data[at : at + 2] not in (b"\r\n", b"\r"):
                 raise BadMessage(400, "A chunk is longer than its size says.")

@@ -1,10 +1,8 @@
-"""A client's connection as bytes: what of it is read and held, how it is paused, and how it ends.
+"""A client's connection as bytes: its socket, what of it is read and held, how it is paused, and how it ends.
 
 Bytes that cannot be used yet are held, and nothing more is read meanwhile. What is held for those who have not signed
-in is counted by their address, which may not have more than its share.
-
-Options of sockets that listen and of connections: a peer that vanished is noticed, and one that was cut off can
-tell.
+in is counted by their address, which may not have more than its share. Socket options see to it that a peer which
+vanished is noticed, and that one which was cut off can tell.
 """
 
 import asyncio
@@ -24,14 +22,15 @@ from codehub.proxy.http.parser import BadMessage, RequestHead
 from codehub.proxy.http.responses import problem, serialised
 
 BACKLOG = 1024
+HOLDS_TOO_MUCH: Final = BadMessage(429, "Too much of unfinished requests is held for your address. Try again shortly.")
 _COUNTERPARTS = {"127.0.0.1": "::1", "::1": "127.0.0.1", "0.0.0.0": "::", "::": "0.0.0.0"}  # noqa: S104 - named, not bound
 _RESET = struct.pack("ii", 1, 0)
 
 
 def listeners(host: str, port: int) -> list[socket.socket]:
-    """The sockets of one address to listen on, and, if that is the loopback address or every address of one family, of
-    the same in the other family: `localhost` is both, and whoever held the other would get our visitors. OSError if
-    somebody else holds one of them; a machine without IPv6 has no other."""
+    """The sockets to listen on for one address. If that is the loopback address or every address of one family, the
+    same in the other family too: `localhost` is both, and whoever held the other would get our visitors. Raises OSError
+    if somebody else holds one of them; a machine without IPv6 has no other."""
     first = listener(host, port)
     other = _COUNTERPARTS.get(first.getsockname()[0])
     if other is None:
@@ -46,8 +45,8 @@ def listeners(host: str, port: int) -> list[socket.socket]:
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """A TCP socket to listen on. It shares its address with no other socket, whoever's that is. What is set here,
-    accepted connections inherit: a peer that vanished without a word is noticed within two minutes."""
+    """A TCP socket to listen on. It shares its address with no other socket. Accepted connections inherit what is set
+    here: a peer that vanished without a word is noticed within two minutes."""
     family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, protocol)
     try:
@@ -81,9 +80,6 @@ def has_unread(transport: asyncio.Transport) -> bool:
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     return bool(poll.poll(0))
-
-
-HOLDS_TOO_MUCH: Final = BadMessage(429, "Too much of unfinished requests is held for your address. Try again shortly.")
 
 
 class ServerState:
@@ -184,8 +180,8 @@ class DownstreamConnection(asyncio.Protocol):
         return False
 
     def _anonymous_client(self) -> bytes | None:
-        """The address whose request this is, unless somebody has signed in; None too while a trusted proxy has not said
-        whose it is."""
+        """The address whose request this is, unless somebody has signed in; None also while a trusted proxy has not
+        said whose it is."""
         if self.counted_user is not None or (self.forward is not None and self.forward.platform_user is not None):
             return None
         if not self._is_trusted:
@@ -229,7 +225,7 @@ class DownstreamConnection(asyncio.Protocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Say that we are done, and discard what still comes: a reset would take our answer with it."""
+        """End our side of the connection and discard what still comes: a reset would take our answer with it."""
         self._closing = True
         self._forget_held()
         if self._ended or not self.transport.can_write_eof():

@@ -116,7 +116,7 @@ class Downstream(DownstreamConnection):
         self._chunks: Chunks | None = None
         self._waiting: PendingDecision | None = None
         self._gathering = False
-        """A body for the platform is read whole before a connection is taken."""
+        """Whether a body for the platform is being read, which is read whole before a connection is taken."""
         self._permit: Permit | None = None
         """The permit that the request uses or waits for, of a share that is bounded."""
         self._forget_body = self._repeated = False
@@ -382,8 +382,8 @@ class Downstream(DownstreamConnection):
         self.deadline = self.server.now + self.server.limits.response_seconds
 
     def begin_answer(self, head: ResponseHead, framing: bytes) -> bytes:
-        """The workspace answers. Returns the head of the answer for the client; `framing`: the line that says where its
-        body ends."""
+        """Begin the workspace's answer. Returns the head of the answer for the client; `framing`: the line that says
+        where its body ends."""
         server = self.server
         self.deadline = server.now + server.limits.response_seconds
         server.note(self.head, self.forward, head.status)

@@ -1,13 +1,9 @@
-"""Both heads as they are sent on: what a workspace may see of a request, and a browser of an answer.
+"""The heads of requests and answers as they are sent on, and who a request comes from.
 
 The platform's cookies and tokens never reach a workspace, a workspace's cookies never bear the platform's names, and
-the X-Forwarded headers are written here alone.
-
-The proxies in front of this one that are trusted to say who asks, and the reading of what they say.
-
-This is the one place that decides on the caller's address and scheme, which go to the API and to workspaces as the only
-X-Forwarded-For, into the log, and into the count of connections. From anybody who is not trusted, the headers are as
-good as not sent.
+the X-Forwarded headers are written here alone. The caller's address and scheme are decided on here alone too: they go
+to the API and to workspaces, into the log, and into the count of connections. Only a trusted proxy in front of this one
+may say them; from anybody else such headers are as good as not sent.
 """
 
 from collections.abc import Iterable
@@ -16,6 +12,18 @@ from typing import Any, Final
 
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.http.parser import CHUNKED, RequestFields, RequestHead, ResponseHead, platform_lines_of
+
+UNKNOWN_PEER: Final = b"unknown"
+"""The address of a client that comes over a unix socket."""
+_SCHEMES: Final = {b"http": b"http", b"https": b"https", b"ws": b"http", b"wss": b"https"}
+"""Some proxies name the scheme of a WebSocket by what it becomes."""
+_BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
+_MOST_HOPS: Final = 32
+_MOST_REMEMBERED: Final = 4096
+_LONGEST_REMEMBERED: Final = 256
+_IPV6_CLIENT_BITS: Final = 64
+"""The prefix of IPv6 that one customer is commonly given: all of it counts as one client."""
+Network = IPv4Network | IPv6Network
 
 
 class Forwarded:
@@ -58,9 +66,6 @@ def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forward
     )
 
 
-_BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
-
-
 def response_for_client(head: ResponseHead, framing: bytes, request_id: bytes, date: bytes) -> bytes:
     """`framing` are the lines that say where the body ends, and whether the connection stays."""
     lines = head.lines
@@ -75,19 +80,6 @@ def port_of(host: bytes, scheme: bytes) -> bytes:
     if port.isdigit() and port != host:
         return port
     return b"443" if scheme == b"https" else b"80"
-
-
-UNKNOWN_PEER: Final = b"unknown"
-"""The address of a client that comes over a unix socket."""
-_SCHEMES: Final = {b"http": b"http", b"https": b"https", b"ws": b"http", b"wss": b"https"}
-"""Some proxies name the scheme of a WebSocket by what it becomes."""
-_MOST_HOPS: Final = 32
-_MOST_REMEMBERED: Final = 4096
-_LONGEST_REMEMBERED: Final = 256
-_IPV6_CLIENT_BITS: Final = 64
-"""The prefix of IPv6 that one customer is commonly given: all of it counts as one client."""
-
-Network = IPv4Network | IPv6Network
 
 
 def networks(named: str | None) -> tuple[Network, ...]:

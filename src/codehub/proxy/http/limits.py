@@ -1,8 +1,7 @@
-"""Every bound of the proxy in one place: how long it waits, how much it holds, how many it serves, and who may have how
-much of it.
+"""The bounds of the proxy: how long it waits, how much it holds, how many it serves, and who may have how much of it.
 
-What is scarce and open to anybody, connections to the platform's API and the authorizer's attention, is shared: each
-address that has not signed in and each user has a part, as have all of them together. Whoever comes beyond a share
+Connections to the platform's API and the authorizer's attention are scarce and open to anybody, so they are shared:
+each address that has not signed in and each user has a part, as have all of them together. Whoever comes beyond a share
 waits in line behind the same address or user, and the lines take turns.
 """
 
@@ -18,7 +17,7 @@ class ProxyLimits:
 
     head_bytes: int = 32 * 1024
     header_lines: int = 200
-    """Header lines of a request; a workspace's answer may have more."""
+    """How many header lines a request may have; a workspace's answer may have more."""
     response_head_bytes: int = 128 * 1024
     response_header_lines: int = 1000
     head_seconds: float = 15.0
@@ -30,9 +29,9 @@ class ProxyLimits:
     """A body for the platform up to this size is read whole before a connection to it is taken. Who has not signed in
     may send no larger one: nothing that they may ask needs more."""
     small_body_seconds: float = 30.0
-    """How long such a body may take, from the head of its request to its last byte."""
+    """How long a body of up to `small_body_bytes` may take, from the head of its request to its last byte."""
     held_per_address: int = 32 * 1024 * 1024
-    """Bytes of requests that are held unread, unfinished or undecided, for one address that has not signed in."""
+    """How many bytes of requests are held unread, unfinished or undecided, for one address that has not signed in."""
     connect_seconds: float = 5.0
     """How long connecting may take, or waiting for one of the target's connections to come free."""
     response_seconds: float = 4 * 3600.0
@@ -56,18 +55,19 @@ class ProxyLimits:
     pool_idle: int = 128
     per_target: int = 512
     connections: int = 20_000
-    """Connections of clients. Each takes up to two descriptors: its own, and that to its workspace."""
+    """How many connections of clients are kept. Each takes up to two descriptors: its own, and that to its
+    workspace."""
     per_address: int = 0
-    """Connections of one address; 0 is no bound."""
+    """How many connections one address may have; 0 is no bound."""
     per_person: int = 0
-    """Connections of one signed-in user, upgraded ones included; 0 is no bound."""
+    """How many connections one signed-in user may have, upgraded ones included; 0 is no bound."""
     write_buffer: int = 256 * 1024
-    """Bytes that wait to be sent. Above it the other side is no longer read."""
+    """How many bytes may wait to be sent. Above it the other side is no longer read."""
     tick: float = 0.5
 
 
 SPARE_DESCRIPTORS: Final = 512
-"""Descriptors for everything but clients: databases, kept connections, rejected connections."""
+"""How many descriptors are kept for everything but clients: databases, kept connections, rejected connections."""
 
 
 def limits_within(descriptors: int, per_address: int | None, per_person: int, response_seconds: float) -> ProxyLimits:

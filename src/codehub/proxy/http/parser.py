@@ -20,7 +20,7 @@ UNTIL_CLOSE: Final = -2
 Reader = Callable[[Any, bytes], None]
 """Reads the line of one header into the fields of its head."""
 Readers = dict[bytes, Reader | None]
-"""By the name of the header, in every spelling that was seen; None passes its lines on."""
+"""Readers by the name of the header, in every spelling that was seen; None passes its lines on."""
 
 _NOT_CONTROL: Final = bytes(n for n in range(256) if (n >= 0x20 and n != 0x7F) or n == 0x09)
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -49,7 +49,7 @@ class Fields:
     chunked = False
     upgrading = False
     named: tuple[bytes, ...] = ()
-    """Headers that Connection names, which are for this hop alone."""
+    """The headers that Connection names, which are for this hop alone."""
 
     def __init__(self) -> None:
         self.lines = []
@@ -191,7 +191,9 @@ REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"))
 METHODS: Final = REPEATABLE | {b"POST", b"PATCH"}
 """The common methods. Any other token is a method too, for workspaces speak WebDAV and more."""
 _UNSERVED: Final = frozenset((b"CONNECT", b"TRACE"))
-"""CONNECT would make a tunnel to anywhere; TRACE answers with the request itself, and what proxies added to it."""
+"""The methods that are refused: CONNECT would make a tunnel to anywhere; TRACE answers with the request itself, and
+what proxies added to it.
+"""
 
 _TARGET: Final = bytes(n for n in range(0x21, 0x7F) if n not in b"#")
 _HOST: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]~%!$&'()*+;="
@@ -214,7 +216,8 @@ class RequestFields(Fields):
     request_id = b""
     forwarded_for = b""
     forwarded_proto = b""
-    """What a proxy before this one may have said. It is never passed on, and counts only if that proxy is trusted."""
+    """What a proxy before this one may have said of the client. It is never passed on, and counts only if that proxy is
+    trusted."""
     expects = False
     upgrade_to: tuple[bytes, ...] = ()
     body_length = 0
@@ -227,7 +230,7 @@ class RequestFields(Fields):
     platform_lines: bytes | None = None
     """What the platform's API sees of the headers, credentials included; made when it is first asked for."""
     cached_authorization: CachedAuthorization | None = None
-    """That requests with these headers may go to a workspace, if the authorizer has found so."""
+    """The permission for requests with these headers to go to a workspace, if the authorizer has granted one."""
 
     _searched: tuple[bytes, bytes] | None = None
     """The lines that pass through as one text, as they are and in lower case."""
@@ -283,7 +286,9 @@ def parse_request(raw: bytes, most_lines: int) -> RequestHead:
 
 
 _remembered: dict[bytes, RequestFields] = {}
-"""Browsers repeat their headers from request to request, so blocks of lines are remembered, whole and up to a bound."""
+"""The parsed headers of blocks of lines, whole and up to a bound: browsers repeat their headers from request to
+request.
+"""
 
 
 def _read(block: bytes, most_lines: int) -> RequestFields:
@@ -480,7 +485,7 @@ def parse_response(
 
 
 _status_lines: dict[bytes, tuple[int, bytes, bool]] = {}
-"""Status lines that were parsed before, up to a bound: there are few."""
+"""The status lines that were parsed before, up to a bound: there are few different ones."""
 
 
 def _status_line(line: bytes) -> tuple[int, bytes, bool]:

@@ -1,6 +1,7 @@
-"""Connections to one target, kept for the next request; newest first, so that a burst's surplus goes idle and closes.
+"""A pool of connections to one target, kept for the next request; newest first, so that a burst's surplus goes idle and
+closes.
 
-No more than `per_target` at once, upgraded sockets included; whoever comes later waits in line.
+There are no more than `per_target` at once, upgraded sockets included; whoever comes later waits in line.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ log = structlog.get_logger()
 
 
 class ConnectionWaiter(Protocol):
-    """Waits for a connection until `awaits_connection` is false again."""
+    """A client that waits for a connection, until `awaits_connection` is false again."""
 
     awaits_connection: bool
 

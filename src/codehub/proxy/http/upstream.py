@@ -1,11 +1,11 @@
-"""One connection to a workspace: how it is opened, how it sends a request's head, reads the answer and hands it to the
+"""A connection to a workspace: how it is opened, how it sends a request's head, reads the answer and hands it to the
 client.
 
 It is reused only when the answer's end is certain: both sides kept to the letter of HTTP and nothing followed the body.
-An address may be another person's a moment later, so the agent behind it proves that it is this start's before a byte
-of a request is sent. A workspace may write the directory its socket is in, so the socket is looked up without following
-a link and connected to through what was found. A workspace with a network of its own has ports that are not this
-machine's: a socket of that network is handed out, and connected.
+An address may be another person's a moment later, so the agent behind it proves that it belongs to this start before a
+byte of a request is sent. A workspace may write the directory its socket is in, so the socket is looked up without
+following a link and connected to through what was found. The ports of a workspace with a network of its own are not
+this machine's: a socket of that network is handed out, and connected.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class ConnectionOwner(Protocol):
     """Keeps upstream connections for later requests."""
 
     def release(self, upstream: "Upstream") -> None:
-        """The connection is free for the next request."""
+        """Take the connection back, which is free for the next request."""
         ...
 
     def gone(self, upstream: "Upstream | None") -> None: ...
@@ -220,7 +220,8 @@ class Upstream(asyncio.Protocol):
             try:
                 payload = self._chunks.feed(data)
             except BadMessage:
-                self._cut(client)
+                self.leave()
+                client.cut_off()
                 return
             done = self._chunks.done
             self._keep = self._keep and not self._chunks.rest
@@ -247,10 +248,6 @@ class Upstream(asyncio.Protocol):
     def _fail(self, client: ResponseReceiver, failure: UpstreamFailure) -> None:
         self.leave()
         client.fail(failure)
-
-    def _cut(self, client: ResponseReceiver) -> None:
-        self.leave()
-        client.cut_off()
 
     def pause_writing(self) -> None:
         if self.client is not None:

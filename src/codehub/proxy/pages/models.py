@@ -79,12 +79,13 @@ class ProgressStep:
 
 @dataclass(frozen=True, slots=True)
 class PageModel:
-    """`text`: what is going on. `detail`: why, and what to do. `report`: a failure's own words, as they were written.
+    """What a page says. `text`: what is going on. `detail`: why, and what to do. `report`: a failure's own words, as
+    they were written.
 
     `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it; with `unless_reloaded`, only if
-    the browser calls its arrival no reload. `settled`: nothing changes unless somebody does something.
-    `retry_seconds`: the page asks for its own address again until something else answers. `inert`: the page does
-    nothing by itself, it waits for a choice between links.
+    the browser calls its arrival no reload. `settled`: nothing changes unless somebody does something. `retry_seconds`:
+    the page asks for its own address again until something else answers. `inert`: the page does nothing by itself, it
+    waits for a choice between links.
     """
 
     name: str
@@ -111,6 +112,56 @@ class PageModel:
         """A hash that is the same for pages that look the same, on whichever worker."""
         content = json.dumps(self.to_json(), sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
+_RETRIES: Final[dict[UpstreamFailure, float | None]] = {
+    UpstreamFailure.UNREACHABLE: 2.0,
+    UpstreamFailure.BUSY: 5.0,
+    UpstreamFailure.CLOSED_EARLY: 3.0,
+    UpstreamFailure.GARBAGE: None,
+    UpstreamFailure.TOO_SLOW: None,
+}
+"""After how many seconds the page asks again; None: never. Asking again does not mend what speaks no HTTP, and keeps
+busy what is too busy.
+"""
+
+_STARTED: Final = ("", "started")
+"""The steps of a start that say nothing of an image."""
+
+_PLAIN: Final[Mapping[str, str]] = {
+    "NONE": "the last step",
+    "PROVISIONING": "making the home directory",
+    "CREATE_EMPTY_ARCHIVE": "making the archive",
+    "RESTORING": "restoring",
+    "STARTING": "starting",
+    "STOPPING": "stopping",
+    "ARCHIVING": "archiving",
+    "DISCARDING": "discarding",
+    "DELETING": "deleting",
+    "PENDING": "empty",
+    "ARCHIVED": "archived",
+    "STANDBY": "asleep",
+    "RUNNING": "running",
+    "DELETED": "deleted",
+    "ERROR": "an error",
+}
+_NAMES: Final = re.compile(rf"\b(?:{'|'.join(_PLAIN)})\b")
+_LONGEST_REPORT: Final = 600
+
+_WAYS_DOWN: Final[Mapping[Operation, str]] = {
+    Operation.STOPPING: "stopping",
+    Operation.ARCHIVING: "archiving",
+    Operation.RESTORING: "restoring",
+    Operation.PROVISIONING: "preparing",
+    Operation.CREATE_EMPTY_ARCHIVE: "preparing",
+    Operation.DISCARDING: "discarding",
+    Operation.DELETING: "deleting",
+}
+_RESTING: Final[Mapping[Phase, tuple[str, Icon]]] = {
+    Phase.STANDBY: ("asleep", Icon.MOON),
+    Phase.ARCHIVED: ("archived", Icon.BOX),
+    Phase.PENDING: ("empty", Icon.SPARK),
+}
 
 
 def dashboard_action(language: Language, link: str, kind: ActionKind = ActionKind.SECONDARY) -> Action:
@@ -252,16 +303,6 @@ def unavailable_page(language: Language) -> PageModel:
     return replace(_page("unavailable", 503, language, Icon.PLUG, retry_seconds=3.0), settled=False)
 
 
-_RETRIES: Final[dict[UpstreamFailure, float | None]] = {
-    UpstreamFailure.UNREACHABLE: 2.0,
-    UpstreamFailure.BUSY: 5.0,
-    UpstreamFailure.CLOSED_EARLY: 3.0,
-    UpstreamFailure.GARBAGE: None,
-    UpstreamFailure.TOO_SLOW: None,
-}
-"""When the page asks again. Asking again does not mend what speaks no HTTP, and keeps busy what is too busy."""
-
-
 def failure_page(failure: UpstreamFailure, language: Language, name: str = "") -> PageModel:
     status, subject = failure_problem(failure).status, name or say(language, "workspace")
     retry = _RETRIES[failure]
@@ -276,30 +317,6 @@ def overload_page(cap: Cap, language: Language) -> PageModel:
 def no_listener_page(port: int, name: str, language: Language) -> PageModel:
     reload = _reload(language)
     return _page("no_listener", 502, language, Icon.PLUG, reload, retry_seconds=3.0, port=port, name=name)
-
-
-_STARTED: Final = ("", "started")
-"""The steps of a start that say nothing of an image."""
-
-_PLAIN: Final[Mapping[str, str]] = {
-    "NONE": "the last step",
-    "PROVISIONING": "making the home directory",
-    "CREATE_EMPTY_ARCHIVE": "making the archive",
-    "RESTORING": "restoring",
-    "STARTING": "starting",
-    "STOPPING": "stopping",
-    "ARCHIVING": "archiving",
-    "DISCARDING": "discarding",
-    "DELETING": "deleting",
-    "PENDING": "empty",
-    "ARCHIVED": "archived",
-    "STANDBY": "asleep",
-    "RUNNING": "running",
-    "DELETED": "deleted",
-    "ERROR": "an error",
-}
-_NAMES: Final = re.compile(rf"\b(?:{'|'.join(_PLAIN)})\b")
-_LONGEST_REPORT: Final = 600
 
 
 def workspace_page(
@@ -346,7 +363,7 @@ class _WorkspacePage:
         )
 
     def _step(self) -> str:
-        """What a start is at, as the last part of its sentence's key."""
+        """The step that a start is at, as the last part of its sentence's key."""
         row = self.row
         match row.operation:
             case Operation.STARTING if row.op_progress is not None and row.op_progress.step not in _STARTED:
@@ -362,7 +379,7 @@ class _WorkspacePage:
 
     @property
     def _is_up(self) -> bool:
-        """Whether its container runs and has not answered yet."""
+        """Whether the container runs and has not answered yet."""
         progress = self.row.op_progress
         starting = container_reason(self.row.runtime, CONTAINER_STARTING)
         is_started = progress is not None and progress.step == "started"
@@ -464,7 +481,7 @@ class _WorkspacePage:
         )
 
     def _whereabouts(self, reason: ErrorReason | None) -> str:
-        """Where the files are, said only of what was seen."""
+        """The sentence that says where the files are, if that was seen."""
         conditions = self.row.conditions
         if conditions.volume_ready.status is True and self.row.home.live:
             return self._say("error.home_there")
@@ -502,24 +519,9 @@ class _WorkspacePage:
         return dashboard_action(self.language, self.link, kind)
 
 
-_WAYS_DOWN: Final[Mapping[Operation, str]] = {
-    Operation.STOPPING: "stopping",
-    Operation.ARCHIVING: "archiving",
-    Operation.RESTORING: "restoring",
-    Operation.PROVISIONING: "preparing",
-    Operation.CREATE_EMPTY_ARCHIVE: "preparing",
-    Operation.DISCARDING: "discarding",
-    Operation.DELETING: "deleting",
-}
-_RESTING: Final[Mapping[Phase, tuple[str, Icon]]] = {
-    Phase.STANDBY: ("asleep", Icon.MOON),
-    Phase.ARCHIVED: ("archived", Icon.BOX),
-    Phase.PENDING: ("empty", Icon.SPARK),
-}
-
-
 def _reason(row: Workspace) -> ErrorReason | None:
-    """The row's own reason, else the condition's: what clears by itself is seen before it is written as an error."""
+    """The reason of an error: the row's own, else the condition's, for what clears by itself is seen before it is
+    written as an error."""
     if row.error_reason is not None:
         return row.error_reason
     try:

@@ -36,7 +36,7 @@ _PAGE_HEADERS: Final[tuple[Header, ...]] = (
     (b"Vary", b"Accept, Accept-Language"),
 )
 _CODES: Final[Mapping[str, str]] = {"signed_out": "unauthenticated", "limit": "limit_reached"}
-"""The names of pages whose problem the API calls otherwise."""
+"""The codes of problems for pages whose names the API does not use."""
 
 _RETRY_AFTER: Final = {429: b"30", 503: b"5"}
 
@@ -108,8 +108,8 @@ def _address(name: str, prefix: str) -> str:
 
 
 def answer(view: PageModel, accept: bytes | None, language: Language, prefix: bytes = b"/") -> Respond:
-    """A page for a client that accepts one. Anything else (a script, an image, curl) must not take it for what it
-    wanted: it gets a problem, with a failing status even while the workspace is merely on its way."""
+    """The answer to a client: a page if it accepts one. Anything else (a script, an image, curl) must not take a page
+    for what it wanted: it gets a problem, with a failing status even while the workspace is merely on its way."""
     if accept is not None and b"text/html" in accept.lower():
         return page(view, language, prefix)
     status = view.status if view.status >= 400 else 503

@@ -1,5 +1,5 @@
-"""Which workspaces people are at work in, written from memory to Redis in batches. A worker that dies loses one batch
-at most.
+"""The workspaces that people are at work in, written from memory to Redis in batches. A worker that dies loses one
+batch at most.
 
 Seeing somebody costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's
 times: a machine whose clock is wrong must not stop people early or keep them for ever.
@@ -8,7 +8,7 @@ times: a machine whose clock is wrong must not stop people early or keep them fo
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -38,7 +38,7 @@ class WorkspaceActivity:
 
 
 async def flush_regularly(flush: Callable[[], Awaitable[None]], clock: Clock, seconds: float) -> None:
-    """Flushes until it is cancelled, and then once more."""
+    """Flush regularly until cancelled, and then once more."""
     try:
         while True:
             await clock.sleep(seconds)
@@ -89,11 +89,8 @@ class Activities:
             return
         try:
             now, at = await self._views.now(), self._clock.monotonic()
-            await self._activity.record({key: _moment(now, at, time) for key, time in times.items()})
+            ages = {key: timedelta(seconds=max(at - time, 0.0)) for key, time in times.items()}
+            await self._activity.record({key: now - age for key, age in ages.items()})
         except CodeHubError as error:
             log.warning("activity waits to be written", workspaces=len(times), error=str(error))
             self._times = {**times, **self._times}
-
-
-def _moment(now: datetime, at: float, time: float) -> datetime:
-    return now - timedelta(seconds=max(at - time, 0.0))

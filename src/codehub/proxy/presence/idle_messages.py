@@ -1,14 +1,15 @@
-"""What a tab of VS Code sends while nobody touches it, as data.
+"""The messages that a tab of VS Code sends while nobody touches it, as data.
 
-Seen in tabs left alone (tests/proxy/recording makes and keeps the recordings; a new code-server is checked by recording
-anew). What is not listed counts as somebody's work: better one workspace kept too long than one stopped under its user.
+They were seen in tabs left alone (tests/proxy/recording makes and keeps the recordings; a new code-server is checked by
+recording anew). What is not listed counts as somebody's work: better one workspace kept too long than one stopped under
+its user.
 """
 
 import re
 from typing import Final
 
 CHANNELS: Final = frozenset((b"telemetry", b"logger"))
-"""Channels of the management socket whose calls, `ping` among them, report and never do what somebody wants."""
+"""The channels of the management socket whose calls, `ping` among them, report and never do what somebody wants."""
 
 CALLS: Final = frozenset(
     (
@@ -16,7 +17,7 @@ CALLS: Final = frozenset(
         (b"remoteterminal", b"$updateTitle"),  # the program in a terminal's foreground has changed
     )
 )
-"""(channel, method) of calls on the management socket."""
+"""The calls on the management socket that do not count, as (channel, method)."""
 
 OWN_FILES: Final = re.compile(rb'"(?:external|path|fsPath)":"[^"]*/User/workspaceStorage/')
 """The paths, in a call of `remoteFilesystem`, of the state that the workbench keeps for itself, some of it every few
@@ -34,14 +35,14 @@ EVENTS: Final = frozenset(
         (b"logger", b"onDidChangeVisibility"),
     )
 )
-"""(channel, event) of subscriptions on the management socket."""
+"""The subscriptions on the management socket whose events do not count, as (channel, event)."""
 
 _SIZE: Final = rb"[\x80-\xff]*[\0-\x7f]"
 EVENT_SHAPES: Final = re.compile(
     rb"\x04" + _SIZE + rb"\x05" + _SIZE + rb'\{"resource":\{'  # an array of file changes
     rb"|\x05" + _SIZE + rb'\{"id":\d+,"property":\{'  # a terminal's property
 )
-"""What such events carry, for a socket that was not there when they were subscribed to."""
+"""The content of EVENTS, for a socket that was not there when they were subscribed to."""
 
 REQUESTS: Final = frozenset(
     (
@@ -67,7 +68,7 @@ REQUESTS: Final = frozenset(
         b"$startProgress",
     )
 )
-"""Names of requests on the extension host's socket, either way."""
+"""The names of requests on the extension host's socket that do not count, either way."""
 
 REQUEST_SHAPES: Final = re.compile(
     rb"\$onDidChangeWindowActive....\[false\]"  # active it becomes only by a key, a button or a touch
@@ -75,14 +76,16 @@ REQUEST_SHAPES: Final = re.compile(
     rb'|\$executeCommand....\["_setContext",',
     re.DOTALL,
 )
-"""Requests on the extension host's socket with what they carry, after four bytes of its length."""
+"""The requests on the extension host's socket that do not count because of what they carry, after four bytes of its
+length.
+"""
 
 HTTP: Final = re.compile(
     rb"/(?:_static|(?:stable|insider|oss)-[0-9a-f]{40}/static)/"  # the workbench's parts, some only when first needed
     rb"|/(?:stable|insider|oss)-[0-9a-f]{40}\?reconnectionToken="  # the sockets themselves, which are read
     rb"|/(?:healthz|manifest\.json|favicon\.ico|mint-key|update/check)(?:\?|$)"
 )
-"""Targets of plain HTTP requests."""
+"""The targets of plain HTTP requests that do not count."""
 
 SOCKET: Final = re.compile(rb"[?&]reconnectionToken=")
-"""Targets of VS Code's own sockets."""
+"""The targets of VS Code's own sockets."""

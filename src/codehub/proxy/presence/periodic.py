@@ -15,20 +15,22 @@ from math import inf
 from typing import Final
 
 AT_ONCE_SECONDS: Final = 0.05
-"""What follows sooner belongs to the same act of the page or the person, and has its verdict."""
+"""Within how many seconds a time belongs to the same act of the page or the person as the one before, and has its
+verdict.
+"""
 SEARCHES_PER_SECOND: Final = 2
-"""How often a period is searched for, which is what costs time."""
+"""How often in a second a period is searched for, which is what costs time."""
 MOST_PERIODS: Final = 30
 """After how many periods of silence a series begins anew."""
 MOST_TABS: Final = 3
 _NEEDED_PER_TAB: Final = 5
 _EARLIER: Final = 6
-"""Of how many earlier times the distance to the newest is tried as the period."""
+"""How many earlier times are tried: the distance of each to the newest may be the period."""
 
 _FULL: Final = 16
 _PERIODIC: Final = 8
 _MISSED: Final = 4
-"""A series' score rises by one for each time that fits and falls by this for each that does not."""
+"""By how much a series' score falls for each time that does not fit; it rises by one for each that does."""
 
 _WORD_WITH_DIGIT: Final = re.compile(rb"(?<![A-Za-z_-])[A-Za-z_-]*[0-9][0-9A-Za-z_-]*")
 _TOKEN: Final = re.compile(rb"=[^&=]*[0-9A-Z][^&=]*")

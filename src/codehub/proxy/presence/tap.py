@@ -1,4 +1,5 @@
-"""Tells a person at work from a tab left open, by what passes through an upgraded socket and by plain requests.
+"""Taps that tell a person at work from a tab left open, by what passes through an upgraded socket and by plain
+requests.
 
 Of VS Code the protocol is read, and known background messages do not count. Of everything else, an IDE or an
 application at a port, what a page says at a steady period does not count (`periodic`). What cannot be read counts. The
@@ -36,7 +37,7 @@ def ide_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresen
 
 
 class _Side(FrameReader):
-    """One direction of a socket, and whether it may be followed without being read."""
+    """One direction of a VS Code socket, and whether it may be followed without being read."""
 
     __slots__ = ("clock", "even", "opaque", "outer", "until")
 
@@ -48,7 +49,7 @@ class _Side(FrameReader):
         self.opaque = outer is None
         """Whether frames are all that is known: what is in them follows no rule."""
         self.even = True
-        """Whether it stands between two frames, VS Code's own included."""
+        """Whether the stream stands between two frames, VS Code's own included."""
         self.until = 0.0
         """Until when nothing need be read."""
 

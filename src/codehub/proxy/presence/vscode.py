@@ -20,7 +20,7 @@ SUBSCRIPTION: Final = 102
 _REGULAR: Final = 1
 _CONTROL: Final = 2
 _SILENT: Final = frozenset((3, 5, 6, 7, 8, 9))
-"""Ack, Disconnect, ReplayRequest, Pause, Resume, KeepAlive: nobody's doing."""
+"""The types Ack, Disconnect, ReplayRequest, Pause, Resume and KeepAlive, which are nobody's doing."""
 _KNOWN: Final = _SILENT | {_REGULAR, _CONTROL}
 
 _CONNECTION: Final = re.compile(rb'"desiredConnectionType":([123])\b')
@@ -40,7 +40,7 @@ _MOST_REMEMBERED: Final = 32
 
 _REQUESTS: Final = frozenset((1, 2, 3, 4))
 _REPLIES: Final = frozenset((5, 6, 7, 8, 9, 10, 11, 12))
-"""Acknowledged, cancelled, and the kinds of results."""
+"""The types of replies: acknowledged, cancelled, and the kinds of results."""
 
 
 class OuterFrames:

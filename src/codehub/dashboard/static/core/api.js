@@ -17,12 +17,12 @@ export class Problem extends Error {
 let signedOut = () => {};
 let proofNeeded = async () => false;
 
-/** What to do when nobody is signed in any more. */
+/** Sets what is done when nobody is signed in any more. */
 export function onSignedOut(act) {
   signedOut = act;
 }
 
-/** How to ask for proof that it is still the same person. It answers whether the proof was given. */
+/** Sets how to ask for proof that it is still the same person; that answers whether the proof was given. */
 export function onProofNeeded(ask) {
   proofNeeded = ask;
 }

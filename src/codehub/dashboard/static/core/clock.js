@@ -10,7 +10,7 @@ export function noteServerTime(date) {
   if (Math.abs(difference - ahead) > GRANULARITY) ahead = difference;
 }
 
-/** Milliseconds. */
+/** The server's time in milliseconds. */
 export const now = () => Date.now() + ahead;
 
 const ticking = new Set();

@@ -14,7 +14,7 @@ export function element(tag, properties = {}, ...children) {
   return dressed(document.createElement(tag), properties, children);
 }
 
-/** The same for drawings. */
+/** An SVG element, with its attributes and children. */
 export function drawing(tag, properties = {}, ...children) {
   return dressed(document.createElementNS(SVG, tag), properties, children);
 }
@@ -37,7 +37,7 @@ function dressed(node, properties, children) {
   return node;
 }
 
-/** Sets it only when it differs, so that nothing is announced, animated or laid out anew for nothing. */
+/** Sets the text only when it differs, so that nothing is announced, animated or laid out anew for nothing. */
 export function attribute(node, name, value) {
   if (/^on/i.test(name)) throw new Error(`${name}: listeners go into on`);
   const wanted = value === null || value === undefined || value === false ? null : value === true ? "" : String(value);

@@ -1,6 +1,6 @@
 /** A template's variables as text, one NAME=value per line, and back. */
 
-/** What has more than one line, or begins with a quote, is quoted: read again it is the same. */
+/** The variables as text. A value of several lines, or that begins with a quote, is quoted. */
 export const environmentText = (env) =>
   Object.entries(env)
     .map(([name, value]) => `${name}=${/[\n\r]|^"/.test(value) ? JSON.stringify(value) : value}`)

@@ -20,7 +20,7 @@ export function bytes(count, language) {
   return `${scaled(count, unit, language)} ${UNITS[unit]}`;
 }
 
-/** The two in one unit: ["1.2", "3.4 GB"] */
+/** Two sizes in one unit: ["1.2", "3.4 GB"] */
 export function bytesOf(count, total, language) {
   const unit = unitOf(Math.max(count, total));
   return [scaled(count, unit, language), `${scaled(total, unit, language)} ${UNITS[unit]}`];
@@ -85,7 +85,7 @@ export function date(at, language) {
   return new Intl.DateTimeFormat(language, { dateStyle: "medium" }).format(new Date(at));
 }
 
-/** To the second. */
+/** A time to the second. */
 export function time(at, language) {
   return new Intl.DateTimeFormat(language, { timeStyle: "medium", hourCycle: "h23" }).format(new Date(at));
 }

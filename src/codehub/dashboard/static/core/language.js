@@ -43,7 +43,7 @@ export function t(key, values = {}) {
 
 export const knows = (key) => key in WORDS[language];
 
-/** Why, by a name from the ledger or of a failure. */
+/** The words for a reason, which is a name from the ledger or of a failure. */
 export function whyText(reason) {
   const key = [`why.${reason}`, `reason.${reason}.meaning`].find(knows);
   return key ? t(key) : "";
@@ -60,7 +60,7 @@ export function problemText(problem) {
   return knows(key) ? t(key, { detail: problem.message }) : problem.message;
 }
 
-/** What is wrong with a field, likewise. */
+/** What is wrong with a field, in the person's language where we have the words. */
 export function wrongText({ field, message }) {
   const key = `wrong.${field}`;
   return knows(key) ? t(key, { message }) : message;

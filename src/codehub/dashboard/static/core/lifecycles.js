@@ -24,7 +24,7 @@ export class Lifecycles {
     return () => this.#listeners.delete(hear);
   }
 
-  /** Asks unless it was told lately. */
+  /** Asks for a workspace's lifecycle unless it was told lately. */
   want(ws, { force = false } = {}) {
     if (!TELLING.has(ws.phase) || !isSettled(ws)) return;
     const known = this.#known.get(ws.id);

@@ -34,7 +34,7 @@ export class Router {
     return this.#open(true);
   }
 
-  /** The same page, told otherwise: for filters, which must not fill the history. */
+  /** Changes the query of the present page: for filters, which must not fill the history. */
   note(values) {
     const search = new URLSearchParams(location.search);
     for (const [name, value] of Object.entries(values)) {

@@ -85,7 +85,7 @@ export const OPERATIONS = {
 export const TRANSITIONS = [
   {
     "phase": "PENDING",
-    "wishes": [
+    "desired": [
       "STANDBY",
       "RUNNING"
     ],
@@ -94,7 +94,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "PENDING",
-    "wishes": [
+    "desired": [
       "ARCHIVED"
     ],
     "operation": "CREATE_EMPTY_ARCHIVE",
@@ -102,7 +102,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "PENDING",
-    "wishes": [
+    "desired": [
       "DELETED"
     ],
     "operation": "DELETING",
@@ -110,7 +110,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "ARCHIVED",
-    "wishes": [
+    "desired": [
       "STANDBY",
       "RUNNING"
     ],
@@ -119,7 +119,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "ARCHIVED",
-    "wishes": [
+    "desired": [
       "PENDING"
     ],
     "operation": "DISCARDING",
@@ -127,7 +127,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "ARCHIVED",
-    "wishes": [
+    "desired": [
       "DELETED"
     ],
     "operation": "DELETING",
@@ -135,7 +135,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "STANDBY",
-    "wishes": [
+    "desired": [
       "RUNNING"
     ],
     "operation": "STARTING",
@@ -143,7 +143,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "STANDBY",
-    "wishes": [
+    "desired": [
       "ARCHIVED",
       "PENDING",
       "DELETED"
@@ -153,7 +153,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "RUNNING",
-    "wishes": [
+    "desired": [
       "STANDBY",
       "ARCHIVED",
       "PENDING",
@@ -164,7 +164,7 @@ export const TRANSITIONS = [
   },
   {
     "phase": "ERROR",
-    "wishes": [
+    "desired": [
       "DELETED"
     ],
     "operation": "DELETING",
@@ -175,7 +175,7 @@ export const TRANSITIONS = [
 export const ACTIONS = {
   "open": {
     "label": "Open",
-    "wish": null,
+    "desired": null,
     "phases": [
       "STANDBY",
       "RUNNING"
@@ -183,7 +183,7 @@ export const ACTIONS = {
   },
   "start": {
     "label": "Start",
-    "wish": "RUNNING",
+    "desired": "RUNNING",
     "phases": [
       "PENDING",
       "ARCHIVED",
@@ -192,14 +192,14 @@ export const ACTIONS = {
   },
   "stop": {
     "label": "Stop",
-    "wish": "STANDBY",
+    "desired": "STANDBY",
     "phases": [
       "RUNNING"
     ]
   },
   "archive": {
     "label": "Archive",
-    "wish": "ARCHIVED",
+    "desired": "ARCHIVED",
     "phases": [
       "STANDBY",
       "RUNNING"
@@ -207,7 +207,7 @@ export const ACTIONS = {
   },
   "delete": {
     "label": "Delete",
-    "wish": "DELETED",
+    "desired": "DELETED",
     "phases": [
       "ERROR",
       "PENDING",
@@ -218,14 +218,14 @@ export const ACTIONS = {
   },
   "recover": {
     "label": "Recover",
-    "wish": null,
+    "desired": null,
     "phases": [
       "ERROR"
     ]
   },
   "undelete": {
     "label": "Bring back",
-    "wish": null,
+    "desired": null,
     "phases": [
       "DELETED"
     ]

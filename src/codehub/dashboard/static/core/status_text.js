@@ -19,7 +19,7 @@ export function describe(ws, how) {
   return { label: t(`phase.${ws.phase}`), detail: settled(ws, how), fraction: undefined };
 }
 
-/** Until when it can be brought back: it may be later, never earlier. */
+/** Until when a deleted workspace can be brought back: it may be later, never earlier. */
 function deleted(ws, { t, language, now }) {
   if (!ws.undo_until) return t("deleted.gone");
   const seconds = (Date.parse(ws.undo_until) - now) / 1_000;

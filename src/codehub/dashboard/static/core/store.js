@@ -7,7 +7,7 @@ export class Store {
   #dirty = new Set();
   #all = false;
   #planned = false;
-  /** False until the first snapshot: nothing is known yet, which is not the same as nothing. */
+  /** Whether the first snapshot has come: that nothing is known yet is not the same as nothing. */
   ready = false;
 
   get(id) {
@@ -59,7 +59,7 @@ export class Store {
     return () => this.#listeners.delete(hear);
   }
 
-  /** Each single change, at once: (before, after), either of them null. */
+  /** Hears each single change, at once: (before, after), either of them null. */
   onChange(hear) {
     this.#changeListeners.add(hear);
     return () => this.#changeListeners.delete(hear);

@@ -33,7 +33,7 @@ export class Stream {
     this.#open();
   }
 
-  /** Everybody's, for admins. */
+  /** Streams everybody's workspaces, for admins. */
   watchEverybody(everybody) {
     if (everybody === this.#everybody) return;
     this.#everybody = everybody;

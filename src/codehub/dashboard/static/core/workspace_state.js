@@ -2,11 +2,11 @@
 
 import { ACTIONS, PHASES, TRANSITIONS } from "./states.js";
 
-/** The steps from a phase to a wish, one neighbour at a time. @returns {typeof TRANSITIONS} */
-export function stepsBetween(phase, wish) {
+/** The steps from a phase to a desired state, one neighbour at a time. @returns {typeof TRANSITIONS} */
+export function stepsBetween(phase, desired) {
   const steps = [];
-  for (let place = phase; place !== wish && steps.length < TRANSITIONS.length; ) {
-    const step = TRANSITIONS.find((row) => row.phase === place && row.wishes.includes(wish));
+  for (let place = phase; place !== desired && steps.length < TRANSITIONS.length; ) {
+    const step = TRANSITIONS.find((row) => row.phase === place && row.desired.includes(desired));
     if (!step) break;
     steps.push(step);
     place = step.leadsTo;
@@ -18,21 +18,21 @@ export const isBusy = (ws) => ws.operation !== "NONE";
 
 export const isSettled = (ws) => ws.is_at_rest && ws.phase !== "ERROR";
 
-/** Whether the table gives this action a meaning now, and it is not wished for already. */
+/** Whether the table allows this action now, and it is not asked for already. */
 export function allows(name, ws) {
-  const { phases, wish } = ACTIONS[name];
+  const { phases, desired } = ACTIONS[name];
   if (ws.phase === "DELETED") return name === "undelete";
-  if (wish === null) return phases.includes(ws.phase);
-  return wish !== ws.desired_state && reachable(phases, wish, ws);
+  if (desired === null) return phases.includes(ws.phase);
+  return desired !== ws.desired_state && reachable(phases, desired, ws);
 }
 
-/** A wish may be taken back while it is under way: stop what starts, start what stops. */
-function reachable(phases, wish, ws) {
+/** Whether the phase allows it, or it takes back a change under way: stop what starts, start what stops. */
+function reachable(phases, desired, ws) {
   if (phases.includes(ws.phase)) return true;
-  return ws.phase !== "ERROR" && wish === ws.phase && ws.desired_state !== ws.phase && wish !== "PENDING";
+  return ws.phase !== "ERROR" && desired === ws.phase && ws.desired_state !== ws.phase && desired !== "PENDING";
 }
 
-/** For colours: what it does is more telling than where it is. */
+/** The tone for colours: what a workspace does is more telling than where it is. */
 export function tone(ws) {
   if (ws.phase === "ERROR" || ws.phase === "DELETED") return PHASES[ws.phase].tone;
   return isSettled(ws) ? PHASES[ws.phase].tone : "busy";

@@ -1,4 +1,4 @@
-/** Oneself: password, where one is signed in, tokens for scripts, language. */
+/** The account page: password, where one is signed in, tokens for scripts, language. */
 
 import { get, post, put, remove } from "../core/api.js";
 import { element, replace } from "../core/element.js";

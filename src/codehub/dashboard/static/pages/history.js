@@ -95,7 +95,7 @@ function word(value) {
   return value;
 }
 
-/** That it was asked for is what the line itself says. */
+/** The reason in words, unless it only says that it was asked for, as the line itself does. */
 function reason(entry) {
   return entry.reason === "asked" ? "" : whyText(entry.reason);
 }

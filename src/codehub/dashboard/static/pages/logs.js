@@ -1,4 +1,4 @@
-/** What the editor printed last, followed while somebody looks. */
+/** The logs tab: what the editor printed last, followed while somebody looks. */
 
 import { get } from "../core/api.js";
 import { element, text } from "../core/element.js";

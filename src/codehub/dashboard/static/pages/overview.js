@@ -1,4 +1,4 @@
-/** Where it is in its life, why it is there, and what is known of it. */
+/** The overview tab: where a workspace is in its lifecycle, why it is there, and what is known of it. */
 
 import { element, replace, show, text } from "../core/element.js";
 import { CONDITIONS, REASONS } from "../core/states.js";
@@ -100,14 +100,14 @@ function factsOf(ws) {
   ];
 }
 
-/** What it runs; what its template names by now, if that is another. */
+/** The image that a workspace runs, and the one that its template names by now, if that is another. */
 function imageOf(ws) {
   const [image, next] = [ws.image_ref, ws.next_image_ref].map((name) => name || t("facts.own"));
   const up = ws.conditions["infra.container_ready"]?.status;
   return up && image !== next ? t("facts.image.next", { image, next }) : next;
 }
 
-/** Why it is up, when it will stop, what holds it, and why it stopped last. */
+/** The lifecycle panel: why a workspace is up, when it stops, what holds it, and why it stopped last. */
 function lifeCard(app, first) {
   const lines = element("dl", { class: "facts" });
   const letGo = element("button", { type: "button", class: "button small quiet", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, 0) } }, t("keep.let_go"));

@@ -1,4 +1,4 @@
-/** Every address there is. The server gives the same page for all of them. */
+/** All addresses of the dashboard. The server gives the same page for all of them. */
 
 import { accountPage } from "./account.js";
 import { workspacePage } from "./workspace.js";

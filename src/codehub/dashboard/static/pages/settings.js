@@ -1,4 +1,4 @@
-/** What its owner may change, and the two ways to part with it. */
+/** The settings tab: what a workspace's owner may change, and the two ways to part with it. */
 
 import { get, patch } from "../core/api.js";
 import { element, replace, text } from "../core/element.js";

@@ -1,4 +1,4 @@
-/** What the buttons do: one wish each, answered at once, with a way back where there is one. */
+/** What the buttons do: one command each, answered at once, with a way back where there is one. */
 
 import { get, patch, post, remove } from "../core/api.js";
 import { ACTIONS } from "../core/states.js";
@@ -52,28 +52,28 @@ export class Actions {
     try {
       if (name === "open") return await this.#enter(ws);
       if (name === "undelete") return await this.#bringBack(ws);
-      await this.#wish(name, ws);
+      await this.#change(name, ws);
     } catch (problem) {
       if (problem.code === "limit_reached") await this.#makeRoom(name, ws);
       else complain(problem);
     }
   }
 
-  async #wish(name, ws) {
-    const { wish } = ACTIONS[name];
+  async #change(name, ws) {
+    const { desired } = ACTIONS[name];
     const path = `workspaces/${ws.id}`;
-    this.#app.store.put(name === "delete" ? await remove(path) : await patch(path, { desired_state: wish }));
+    this.#app.store.put(name === "delete" ? await remove(path) : await patch(path, { desired_state: desired }));
     const back = ws.desired_state;
     const actions = back === "DELETED" || name === "start" ? [] : [[t("undo"), () => this.undo(ws, back)]];
-    toast(t(`done.${name}`, { name: ws.name }), { actions, key: `${ws.id}:wish` });
+    toast(t(`done.${name}`, { name: ws.name }), { actions, key: `${ws.id}:change` });
   }
 
-  /** Also when it has gone through meanwhile: then it is brought back. */
+  /** Takes a delete back, also when it has gone through meanwhile: then the workspace is brought back. */
   async undo(ws, back) {
     this.note(ws.id);
     try {
       this.#app.store.put(await patch(`workspaces/${ws.id}`, { desired_state: back, discard_home: back === "PENDING" }));
-      toast(t("done.undo", { name: ws.name }), { key: `${ws.id}:wish` });
+      toast(t("done.undo", { name: ws.name }), { key: `${ws.id}:change` });
     } catch (problem) {
       if (problem.status === 404) await this.#bringBack(ws).catch(complain);
       else complain(problem);
@@ -83,10 +83,10 @@ export class Actions {
   async #bringBack(ws) {
     await post(`workspaces/${ws.id}/undelete`);
     this.note(ws.id);
-    toast(t("done.undelete", { name: ws.name }), { key: `${ws.id}:wish` });
+    toast(t("done.undelete", { name: ws.name }), { key: `${ws.id}:change` });
   }
 
-  /** The tab is opened by the click itself, or browsers would not let it be opened at all. */
+  /** Opens a workspace. The click itself opens the tab, or browsers would not let it be opened at all. */
   async #enter(ws) {
     const tab = window.open("about:blank");
     if (tab) tab.opener = null;
@@ -111,7 +111,7 @@ export class Actions {
     }
   }
 
-  /** No free slot: which of one's own may be stopped for it? */
+  /** Asks, when there is no free slot, which of one's own workspaces may be stopped for this one. */
   async #makeRoom(name, ws) {
     const limits = await get("limits");
     await dialog(t("room.title"), (close) => [
@@ -151,7 +151,7 @@ export class Actions {
   async #whenThereIsRoom(name, ws) {
     for (let tries = 1; ; tries += 1) {
       try {
-        return await this.#wish(name, ws);
+        return await this.#change(name, ws);
       } catch (problem) {
         if (problem.code !== "limit_reached" || tries >= SLOT_TRIES) throw problem;
         await new Promise((go) => setTimeout(go, 1_000));

@@ -73,7 +73,7 @@ export function card(app, id, find, how = {}) {
   return { node, update };
 }
 
-/** In words, and when that was. What somebody did inside reaches the lifecycle before it changes anything else. */
+/** The last activity in words. What is done inside reaches the lifecycle before it changes anything else. */
 function used(ws, lifecycle) {
   if (ws.deleted_at) return [t("card.deleted", { ago: ago(ws.deleted_at) }), ws.deleted_at];
   const at = [ws.last_access_at, lifecycle?.last_activity_at].filter(Boolean).sort((a, b) => Date.parse(b) - Date.parse(a))[0];

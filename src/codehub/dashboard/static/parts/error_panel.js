@@ -52,7 +52,7 @@ function content(app, ws) {
   ];
 }
 
-/** A sentence of the server's, for whoever reads English. */
+/** A sentence of the server's, for people who read English. */
 export function original(label, sentence) {
   return element("details", { class: "more" }, element("summary", {}, label), element("p", { class: "small", lang: "en" }, sentence));
 }

@@ -30,7 +30,7 @@ function tellAdmin({ subject, details }) {
   }
 }
 
-/** For those who cannot see the card change. */
+/** Announces a change to those who cannot see the card change. */
 function announce(before, after) {
   if (!after) return say(t("news.gone", { name: before.name }));
   if (before && before.phase === after.phase && isSettled(before) === isSettled(after)) return undefined;
@@ -61,7 +61,7 @@ async function arrived(app, ws, look) {
   toast(t(isNew ? "news.created" : "news.back", { name: ws.name }), { actions: look, lasts: 6_000, key: `${ws.id}:news` });
 }
 
-/** Who wished it, and why. */
+/** Tells who changed the desired state, and why. */
 async function explain(ws) {
   const { items } = await get(`workspaces/${ws.id}/events?limit=10`);
   const wish = items.find((entry) => entry.kind === "wish" && entry.after === ws.desired_state);
@@ -70,7 +70,7 @@ async function explain(ws) {
   toast(t(idle ? `news.${wish.reason}` : "news.wish", values), { key: `${ws.id}:news` });
 }
 
-/** Before an idle stop: how long it still has, and one click for more. */
+/** Warns before an idle stop: how long the workspace still has, and one click for more. */
 function warn(app, told, mine) {
   const ws = app.store.get(told.id);
   if (!mine(ws)) return;

@@ -81,7 +81,7 @@ async function signOut() {
   }
 }
 
-/** Only when it takes long: a hiccup is nobody's business. */
+/** Shows that what is seen may be stale, only when it takes long. */
 function staleBanner(app) {
   const words = element("p", {});
   const node = element("div", { class: "stale", role: "status", hidden: true }, element("span", { class: "stale-dot", "aria-hidden": "true" }), words);

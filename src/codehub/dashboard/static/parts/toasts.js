@@ -17,7 +17,7 @@ export function toastRegion() {
   return element("section", { class: "toasts", "aria-label": t("toasts.title") }, urgent, polite, spoken);
 }
 
-/** Heard, not seen. */
+/** Says something that is heard, not seen. */
 export function say(text) {
   spoken.append(element("p", {}, text));
   while (spoken.childElementCount > 5) spoken.firstChild.remove();
@@ -49,7 +49,7 @@ export function toast(text, { tone = "news", actions = [], lasts, key } = {}) {
   return { close, say: (said) => (words.textContent = said) };
 }
 
-/** Not while somebody reads it or is about to press it. */
+/** Lets a toast go, but not while somebody reads it or is about to press it. */
 function expire(node, time) {
   let timer = setTimeout(() => node.remove(), time);
   const stay = () => clearTimeout(timer);

@@ -1,4 +1,4 @@
-/** The installation, for those who run it. */
+/** The pages about the installation, for those who run it. */
 
 import { element } from "../../core/element.js";
 import { t } from "../../core/language.js";

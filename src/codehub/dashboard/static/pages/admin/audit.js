@@ -1,4 +1,4 @@
-/** Who changed what, and who looked at what is not theirs. */
+/** The audit page: who changed what, and who looked at what is not theirs. */
 
 import { get, query } from "../../core/api.js";
 import { element } from "../../core/element.js";
@@ -63,7 +63,7 @@ function valueOf(name, value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Of a name that nobody reads, such as a session's, its beginning is enough to tell it from others. */
+/** The beginning of a name that nobody reads, such as a session's: enough to tell it from others. */
 const brief = (value) => (/^[0-9a-f-]{32,}$/.test(value) ? `${value.slice(0, 8)}…` : value);
 
 function subjectOf({ subject, details: { workspace } }) {

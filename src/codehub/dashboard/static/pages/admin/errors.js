@@ -1,4 +1,4 @@
-/** What failed and why, by reason, and mended in one go. */
+/** The errors page: what failed and why, by reason, and mended in one go. */
 
 import { get, post } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";

@@ -66,13 +66,13 @@ function told(report, again) {
   ];
 }
 
-/** The server's sentence has the figures, in English: for others their own comes first. */
+/** A refusal in words. The server's sentence has the figures, in English: for others their own comes first. */
 function refusal({ check, sentence }) {
   const key = `refusal.${check}`;
   return knows(key) ? [element("p", {}, t(key)), original(t("trouble.original"), sentence)] : element("p", {}, sentence);
 }
 
-/** Two checks are never waived; where one of those refuses, there is nothing to press. */
+/** The button that waives refusals. Two checks are never waived: where one of those refuses, there is none. */
 function waiver(refusals, again) {
   const checks = [...new Set(refusals.map(({ check }) => check))];
   if (!checks.every((check) => WAIVABLE.includes(check))) return element("p", {}, t("waive.never"));
@@ -87,7 +87,7 @@ function waiver(refusals, again) {
   return element("div", { class: "buttons" }, element("button", { type: "button", class: "button danger", on: { click: () => act().catch(complain) } }, t("waive.do")));
 }
 
-/** The coordinator that leads sweeps; it takes a moment. */
+/** Asks for a collection and waits for its report: the leading coordinator sweeps, which takes a moment. */
 async function finished(id) {
   for (let looks = 0; looks < PATIENCE; looks += 1) {
     const run = await get(`admin/gc/${id}`);

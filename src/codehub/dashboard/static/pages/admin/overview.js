@@ -1,4 +1,4 @@
-/** At a glance: what runs, what failed, who leads, and whether everything behind us answers. */
+/** The admins' overview: what runs, what failed, who leads, and whether every backend answers. */
 
 import { call, get } from "../../core/api.js";
 import { everySecond } from "../../core/clock.js";
@@ -75,7 +75,7 @@ export function overviewSection(app) {
   return { node, dispose: () => stops.forEach((stop) => stop()) };
 }
 
-/** 503 is an answer here, not a failure. */
+/** The health of the installation; 503 is an answer here, not a failure. */
 async function readiness() {
   try {
     return await call("GET", "/readyz");

@@ -1,4 +1,4 @@
-/** What workspaces are made from: the only images that may run. */
+/** The templates page: what workspaces are made from, the only images that may run. */
 
 import { Problem, get, put, remove } from "../../core/api.js";
 import { element } from "../../core/element.js";
@@ -100,7 +100,7 @@ async function edit(template) {
   );
 }
 
-/** What is typed is saved as it is, or refused: nothing is made up for a line without a value. */
+/** Saves what is typed as it is, or refuses it: nothing is made up for a line without a value. */
 function checkedEnvironment(text) {
   const { env, wrong } = parsedEnvironment(text);
   if (wrong === null) return env;

@@ -1,4 +1,4 @@
-/** Accounts: who may come in, as what, and how much they may run at once. */
+/** The users page: who may come in, as what, and how much they may run at once. */
 
 import { get, patch, post, query } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
