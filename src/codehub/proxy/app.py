@@ -22,6 +22,7 @@ from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.server import GOING_AWAY, ProxyServer
 from codehub.proxy.traffic import TrafficCount
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 
 TICK_SECONDS: Final = 0.5
@@ -42,6 +43,7 @@ class ProxyParts:
     """What the proxy is made from. `by_path`: workspaces are served below `/w/` of the platform's host too."""
 
     workspace_access: WorkspaceAccess
+    lifecycles: Lifecycles
     views: WorkspaceViews
     runtime: Runtime
     bus: Bus
@@ -64,7 +66,9 @@ class ProxyApp:
         workspaces = WorkspaceCache(parts.views, parts.runtime, parts.bus, f"{parts.sse_prefix}*", self._end_workspace)
         sessions = SessionCache(parts.workspace_access, parts.bus, self._end_sessions)
         self.activities = Activities(parts.activity, parts.views, parts.clock, parts.flush_seconds)
-        services = AccessServices(parts.workspace_access, workspaces, sessions, parts.addresses, self._now)
+        services = AccessServices(
+            parts.workspace_access, workspaces, sessions, parts.addresses, parts.lifecycles, self._now
+        )
         self.authorizer = Authorizer(
             services, parts.runtime, self.activities, parts.api, by_path=parts.by_path, provider=parts.provider
         )

@@ -1,13 +1,16 @@
 """What the proxy answers itself, on a workspace's host and on the platform's.
 
-On a workspace's host, below `/_codehub/`: entering with a ticket, the state for a page that waits, and the wake, which
-only a POST from our own page or with a token can be. On the platform's host: the sign-in page, and the ticket for
-whoever comes to a workspace without a visit. `/open/{slug}?to=/path&port=3000` is where a workspace's host sends them;
-a link from anywhere may lead there, so the ticket it gives wakes nothing.
+On a workspace's host, below `/_codehub/`: entering with a ticket, the state for a page that waits and for an editor
+that is open, the wake, and keeping the workspace up; the last two only by a POST from a page of that very host or with
+a token. On the platform's host: the sign-in page, and the ticket for whoever comes to a workspace without a visit.
+`/open/{slug}?to=/path&port=3000` is where a workspace's host sends them; a link from anywhere may lead there, so the
+ticket it gives wakes nothing.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
@@ -45,7 +48,9 @@ from codehub.proxy.pages.models import (
     unavailable_page,
     workspace_page,
 )
-from codehub.proxy.pages.render import answer, asset, ports_page, sign_in_page, state
+from codehub.proxy.pages.render import answer, asset, editor_state, editor_version, ports_page, sign_in_page, state
+from codehub.usecases.identity import actor_of
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 from codehub.usecases.workspace_commands import SlotUsage
 
@@ -62,6 +67,7 @@ class AccessServices:
     workspaces: WorkspaceCache
     sessions: SessionCache
     addresses: Addresses
+    lifecycles: Lifecycles
     now: Callable[[], float]
 
     async def visitor(self, credential: Credential | None) -> Visitor | None:
@@ -69,7 +75,7 @@ class AccessServices:
 
 
 def respond_with(page: PageModel, request: WorkspaceRequest) -> Respond:
-    if request.reserved in (b"state", b"wake"):
+    if request.reserved in (b"state", b"wake", b"editor", b"keep"):
         return state(page, page.status)
     return answer(page, request.head.fields.header(b"accept"), request.language, request.prefix)
 
@@ -168,6 +174,7 @@ _ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
 ENTERED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
 ENTERED_SECONDS: Final = 30
 POLL_SECONDS: Final = 25.0
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 NO_ROOM_STATUS: Final = 502
 """The status of the page that a person gets; the wake itself is refused with 429."""
 
@@ -177,6 +184,7 @@ class ReservedEndpoints:
         self._services = services
         self._addresses = services.addresses
         self._workspace_access = services.workspace_access
+        self._lifecycles = services.lifecycles
 
     def serve(self, request: WorkspaceRequest, name: bytes) -> Verdict:
         found = asset(name, request.head.fields.header(b"if-none-match"))
@@ -186,9 +194,12 @@ class ReservedEndpoints:
             (b"GET", _ENTER): self.enter,
             (b"GET", b"arrived"): self.check_cookie,
             (b"GET", b"state"): self.poll_state,
+            (b"GET", b"editor"): self.poll_editor,
+            (b"GET", b"asleep"): self.leave_editor,
             (b"GET", b"ports"): self.ports,
             (b"GET", b"join"): self.join,
             (b"POST", b"wake"): self.wake,
+            (b"POST", b"keep"): self.keep,
         }
         handler = handlers.get((request.head.method, name))
         if handler is None or is_prefetch(request.head):
@@ -264,17 +275,62 @@ class ReservedEndpoints:
         found = await self._authorized(request)
         if found is None:
             return self._signed_out(request)
-        entry, deadline = found[0], self._services.now() + POLL_SECONDS
-        while True:
-            changed, page = entry.changed, page_of(request, entry.workspace, self._addresses)
-            left = deadline - self._services.now()
-            if page.version != request.query.get("seen") or left <= 0:
-                return state(page)
-            try:
-                async with asyncio.timeout(left):
+        entry = found[0]
+        await self._changed(entry, request, lambda: page_of(request, entry.workspace, self._addresses).version)
+        return state(page_of(request, entry.workspace, self._addresses))
+
+    async def _changed(self, entry: CachedWorkspace, request: WorkspaceRequest, version: Callable[[], str]) -> None:
+        """Returns as soon as the version is not the one that the browser has seen, or after a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_SECONDS):
+                while True:
+                    changed = entry.changed
+                    if version() != request.query.get("seen"):
+                        return
                     await changed.wait()
-            except TimeoutError:
-                return state(page)
+
+    async def poll_editor(self, request: WorkspaceRequest) -> Respond:
+        """Answer an open editor with its workspace's state as soon as that differs from what it has seen."""
+        found = await self._authorized(request)
+        if found is None or request.port is not None:
+            return self._signed_out(request)
+        entry = found[0]
+        await self._changed(entry, request, lambda: editor_version(entry.workspace))
+        return await self._editor_state(request, entry)
+
+    async def leave_editor(self, request: WorkspaceRequest) -> Respond:
+        """The page that an editor gives its window to when there is nothing behind it. It starts nothing by itself,
+        and goes on to `to` when the workspace runs."""
+        found = await self._authorized(request)
+        if found is None:
+            return redirect(sign_in_link(request, self._addresses))
+        workspace = found[0].workspace
+        if access_to(workspace).action is AccessAction.FORWARD:
+            return redirect(request.prefix.decode() + workspace_path(request.query.get("to"))[1:])
+        return respond_with(page_of(request, workspace, self._addresses), request)
+
+    async def keep(self, request: WorkspaceRequest) -> Respond:
+        """Somebody in the editor says that they are at work: once, or for so many seconds to come."""
+        if not request.with_token and not self._from_our_page(request):
+            return problem(403, "A workspace is kept up by its own page, or with a token.", "cross_site")
+        found = await self._authorized(request)
+        if found is None or request.port is not None:
+            return self._signed_out(request)
+        entry, visitor = found
+        seconds, actor = request.query.get("seconds"), actor_of(visitor.caller)
+        if seconds is None:
+            await self._lifecycles.note_activity(entry.workspace, actor)
+        elif _NUMBER.fullmatch(seconds):
+            await self._lifecycles.keep_alive(entry.workspace, int(seconds), actor)
+        else:
+            return problem(422, "`seconds` is not a number of seconds.", "invalid")
+        return await self._editor_state(request, entry)
+
+    async def _editor_state(self, request: WorkspaceRequest, entry: CachedWorkspace) -> Respond:
+        workspace = entry.workspace
+        forecast = await self._lifecycles.stop_forecast(workspace.id)
+        dashboard = f"{self._addresses.platform_origin()}/workspaces/{workspace.id}"
+        return editor_state(workspace, forecast, page_of(request, workspace, self._addresses), dashboard)
 
     async def wake(self, request: WorkspaceRequest) -> Respond:
         if not request.with_token and not self._from_our_page(request):

@@ -15,7 +15,7 @@ import structlog
 
 from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import CodeHubError
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
@@ -209,11 +209,13 @@ class WorkspaceCache:
         endpoint = await self._endpoint(workspace)
         if workspace.updated_at < entry.workspace.updated_at:
             return  # read before what we have
-        if (
-            endpoint == entry.endpoint
-            and workspace.owner_id == entry.workspace.owner_id
-            and _same_life(workspace, entry)
-        ):
+        same = workspace.owner_id == entry.workspace.owner_id and _same_life(workspace, entry)
+        was_stopping = _is_stopping(entry.workspace)
+        if same and _is_stopping(workspace):
+            # Open sockets stay until its container has ended, so that editors can save what was typed.
+            entry.change(workspace, endpoint)
+            entry.withdraw()
+        elif same and endpoint == entry.endpoint and not was_stopping:
             if workspace != entry.workspace:
                 entry.change(workspace, endpoint)
         else:
@@ -223,6 +225,10 @@ class WorkspaceCache:
         entry.change(workspace, endpoint)
         entry.withdraw()
         self._closed(entry)
+
+
+def _is_stopping(workspace: Workspace) -> bool:
+    return workspace.phase is Phase.RUNNING and workspace.operation is Operation.STOPPING
 
 
 def _same_life(workspace: Workspace, entry: CachedWorkspace) -> bool:
