@@ -24,6 +24,7 @@ from codehub.adapters.memory import (
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import RunningLimits
+from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.runtime import AgentPort, Endpoint
@@ -33,6 +34,7 @@ from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.app import ProxyApp, ProxyParts
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.usecases.identity import Identity
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands
@@ -90,6 +92,7 @@ class BenchDeployment:
     def proxy(self, upstream: int, ide: Endpoint | None = None) -> ProxyApp:
         parts = ProxyParts(
             workspace_access=self.workspace_access,
+            lifecycles=Lifecycles(self.database.specs(), self.database.views(), IdlePolicy()),
             views=self.database.views(),
             runtime=OneUpstream(ide or Endpoint(host="127.0.0.1", port=upstream)),
             bus=self.bus,

@@ -27,6 +27,7 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope, User
+from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
@@ -36,6 +37,7 @@ from codehub.proxy.app import ProxyApp, ProxyParts
 from codehub.proxy.http.headers import Network
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_access import WorkspaceAccess
 from codehub.usecases.workspace_commands import CreateWorkspace, RunningSlots, WorkspaceCommands
@@ -268,6 +270,7 @@ async def deployed(
     async with FakeWorkspace() as ide, FakeWorkspace() as api:
         parts = ProxyParts(
             workspace_access=workspace_access,
+            lifecycles=Lifecycles(database.specs(), database.views(), IdlePolicy()),
             views=database.views(),
             runtime=runtime,
             bus=bus,

@@ -1,13 +1,14 @@
 """`codehub-agent COMMAND …`: runs a workspace's command and leads CodeHub's connections to its ports.
 
 The command is the image's own. It gets our environment without the key, our signals are passed on to it, and its end is
-ours, with its exit code.
+ours, with its exit code. While anybody is connected, the signal to end is passed on a moment later: editors hear of the
+stop at the same time as we do, and save what was typed.
 """
 
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
 
@@ -17,17 +18,21 @@ from codehub.agent.relay import Relay, listen
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _NOT_FOUND, _SIGNALLED = 127, 128
+SAVE_SECONDS = 3.0
 
 
 class Command:
     """The workspace's own command, as a child of the agent."""
 
-    def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, words: Sequence[str], environ: Mapping[str, str], is_used: Callable[[], bool]) -> None:
         signal.signal(signal.SIGCHLD, self._ended)
         for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
+        signal.signal(signal.SIGTERM, self._end_soon)
+        signal.signal(signal.SIGALRM, self._end_now)
+        self._is_used = is_used
         self._pid = 0
-        defaults = [*_PASSED_ON, *_IGNORED_BY_PYTHON, signal.SIGCHLD]
+        defaults = [*_PASSED_ON, *_IGNORED_BY_PYTHON, signal.SIGCHLD, signal.SIGALRM]
         # A child that ends at once would be asked for before it has a number here.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, *_PASSED_ON])
         try:
@@ -41,6 +46,17 @@ class Command:
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             os.kill(self._pid, number)
+
+    def _end_soon(self, number: int, frame: FrameType | None) -> None:
+        """Passes the signal on after a while if somebody is connected; at once if it is asked for a second time."""
+        if self._is_used():
+            signal.signal(signal.SIGTERM, self._end_now)
+            signal.setitimer(signal.ITIMER_REAL, SAVE_SECONDS)
+        else:
+            self._pass_on(number, frame)
+
+    def _end_now(self, _number: int, frame: FrameType | None) -> None:
+        self._pass_on(signal.SIGTERM, frame)
 
     def _ended(self, _number: int, _frame: FrameType | None) -> None:
         try:
@@ -62,8 +78,9 @@ def main() -> None:
     with suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123 - pathlib is a third of our memory
         name.write("codehub-agent")
     listener = listen("0.0.0.0", AGENT_PORT)  # noqa: S104 - the container's own addresses
-    Command(sys.argv[1:], os.environ)
-    Relay(listener, key).serve()
+    relay = Relay(listener, key)
+    Command(sys.argv[1:], os.environ, relay.is_used)
+    relay.serve()
 
 
 if __name__ == "__main__":

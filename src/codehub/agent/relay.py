@@ -199,6 +199,10 @@ class Relay:
             self._accept_or_not()
             self.poll(_TICK_SECONDS)
 
+    def is_used(self) -> bool:
+        """Whether anybody is connected to a port inside."""
+        return any(isinstance(end, Stream) for end in self._ends.values())
+
     def poll(self, seconds: float) -> None:
         """Serve whatever is ready now, or within that time."""
         listener = self._listener.fileno()

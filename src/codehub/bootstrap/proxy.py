@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from codehub.adapters.system import SystemClock
-from codehub.bootstrap.policies import limits
+from codehub.bootstrap.policies import limits, tuning
 from codehub.bootstrap.services import Services, identity, open_services
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.addresses import Addresses
@@ -15,6 +15,7 @@ from codehub.proxy.http.headers import networks
 from codehub.proxy.http.limits import ProxyLimits, limits_within
 from codehub.proxy.workers import serve_worker
 from codehub.settings import Settings, SettingsError
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.workspace_access import WorkspaceAccess
 from codehub.usecases.workspace_commands import RunningSlots
 
@@ -25,6 +26,7 @@ def proxy_parts(services: Services) -> ProxyParts:
     issuer = urlsplit(settings.oidc_issuer).hostname if settings.oidc_issuer else None
     return ProxyParts(
         workspace_access=WorkspaceAccess(identity(services), views, services.commands, slots),
+        lifecycles=Lifecycles(database.specs(), views, tuning(settings).idle, settings.max_keepalive_seconds),
         views=views,
         runtime=services.runtime,
         bus=services.redis.bus(),

@@ -22,6 +22,7 @@ from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.server import GOING_AWAY, ProxyServer
 from codehub.proxy.traffic import TrafficCount
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 
 TICK_SECONDS: Final = 0.5
@@ -42,6 +43,7 @@ class ProxyParts:
     """What the proxy is made from. `by_path`: workspaces are served below `/w/` of the platform's host too."""
 
     workspace_access: WorkspaceAccess
+    lifecycles: Lifecycles
     views: WorkspaceViews
     runtime: Runtime
     bus: Bus
@@ -64,7 +66,9 @@ class ProxyApp:
         workspaces = WorkspaceCache(parts.views, parts.runtime, parts.bus, f"{parts.sse_prefix}*", self._end_workspace)
         sessions = SessionCache(parts.workspace_access, parts.bus, self._end_sessions)
         self.activities = Activities(parts.activity, parts.views, parts.clock, parts.flush_seconds)
-        services = AccessServices(parts.workspace_access, workspaces, sessions, parts.addresses, self._now)
+        services = AccessServices(
+            parts.workspace_access, workspaces, sessions, parts.addresses, parts.lifecycles, self._now
+        )
         self.authorizer = Authorizer(
             services, parts.runtime, self.activities, parts.api, by_path=parts.by_path, provider=parts.provider
         )
@@ -138,12 +142,12 @@ class ProxyApp:
 
     def _end_sessions(self, gone: Callable[[WorkspaceCaller], bool]) -> None:
         self._workspaces.withdraw_all()
-        self._end(lambda grant: gone(grant.visitor), SIGNED_OUT)
+        self._end(lambda grant: gone(grant.caller), SIGNED_OUT)
 
     def _end(self, which: Callable[[AccessGrant], bool], code: int = GOING_AWAY) -> None:
         self.server.abort_sockets(lambda forward: isinstance(forward.grant, AccessGrant) and which(forward.grant), code)
 
 
-def _no_longer(credential: Credential, visitor: WorkspaceCaller | None) -> Callable[[AccessGrant], bool]:
-    """A test for the grants that are over, now that their credential proves this visitor, or nobody."""
-    return lambda grant: grant.credential == credential and (visitor is None or not visitor.owns(grant.entry.workspace))
+def _no_longer(credential: Credential, caller: WorkspaceCaller | None) -> Callable[[AccessGrant], bool]:
+    """A test for the grants that are over, now that their credential proves this caller, or nobody."""
+    return lambda grant: grant.credential == credential and (caller is None or not caller.owns(grant.entry.workspace))

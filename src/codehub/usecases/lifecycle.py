@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from codehub.domain.errors import Conflict
 from codehub.domain.idle import IdlePolicy
@@ -24,6 +25,15 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class StopForecast:
+    """In how many seconds a workspace stops, and for which reason: idle, lease_ended or max_lifetime. None: it does
+    not."""
+
+    seconds: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Lifecycles:
     specs: WorkspaceSpecs
     views: WorkspaceViews
@@ -34,6 +44,21 @@ class Lifecycles:
         lease_until = await self.views.lease_until(ws.id)
         entries = [entry for _, entry in await self.views.entries(ws.id, MOST_ENTRIES, kinds=TURNING_POINTS)]
         return explain(ws, lease_until, entries, self.policy, await self.views.now())
+
+    async def stop_forecast(self, workspace_id: UUID) -> StopForecast:
+        """When the workspace stops if nobody does anything."""
+        owned = await self.views.get(workspace_id)
+        if owned is None:
+            return StopForecast(None, None)
+        ws, now = owned.workspace, await self.views.now()
+        found = explain(ws, await self.views.lease_until(ws.id), (), self.policy, now)
+        if found.stops_at is None:
+            return StopForecast(None, None)
+        return StopForecast(max((found.stops_at - now).total_seconds(), 0.0), found.stop_reason)
+
+    async def note_activity(self, ws: Workspace, actor: Actor) -> None:
+        """Counts as somebody's work in the workspace, at once: no idle stop comes before its time has passed anew."""
+        await self.specs.touch({ws.id: await self.views.now()}, actor)
 
     async def keep_alive(self, ws: Workspace, seconds: int, actor: Actor) -> Lease:
         """Sets the person's one lease on the workspace to this long from now; 0 ends it."""

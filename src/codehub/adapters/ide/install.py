@@ -52,7 +52,12 @@ _UNUSED = (
     "lib/vscode/node_modules/**/build/Release/obj*",
     "**/*.map",
 )
-_RECIPE = 1
+EXTENSION = Path(__file__).with_name("extension")
+_WORKBENCH = Path("lib", "vscode", "out", "vs", "code", "browser", "workbench", "workbench.html")
+_SCRIPT = '<script type="module" src="_codehub/editor.js"></script>'
+"""Beside the page's own address, which is the front door's to answer."""
+
+_RECIPE = 2
 """Raised when the same version is to be installed in another way."""
 
 _TOTAL_SECONDS = 45.0
@@ -140,6 +145,25 @@ def unneeded(package: Path, platform: str) -> Iterator[Path]:
             yield from (path for path in here.iterdir() if path.name != platform)
 
 
+def add_companion(package: Path) -> None:
+    """Puts what makes the editor know its workspace into VS Code: our extension among the built-in ones, and the front
+    door's script into its page. Raises ValueError if that page has no head."""
+    shutil.copytree(EXTENSION, package / _VSCODE / "extensions" / "codehub")
+    page = package / _WORKBENCH
+    head, mark, body = page.read_text().partition("<head>")
+    if not mark:
+        raise ValueError(f"{_WORKBENCH} has no head")
+    page.write_text(f"{head}{mark}\n\t\t{_SCRIPT}{body}")
+
+
+def _companion_version() -> str:
+    """Differs between two versions of the companion, so that each is installed as a whole."""
+    found = hashlib.sha256(_SCRIPT.encode())
+    for path in sorted(EXTENSION.iterdir()):
+        found.update(f"{path.name}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:8]
+
+
 @dataclass(frozen=True, slots=True)
 class Package:
     name: str
@@ -184,7 +208,7 @@ async def ensure_code_server(
 
 
 def _name(tools: Toolchain, package: Package) -> str:
-    return f"{package.name}-{package.version}-node-{tools.version}-{node_platform()}-{_RECIPE}"
+    return f"{package.name}-{package.version}-node-{tools.version}-{node_platform()}-{_RECIPE}-{_companion_version()}"
 
 
 class _Installation:
@@ -209,6 +233,7 @@ class _Installation:
             notes = await make_native_modules(self._programs, self._package / _VSCODE / "node_modules")
         async with self._estimate.step("Removing what is not needed", 2):
             await asyncio.to_thread(slim, self._package, node_platform())
+            await asyncio.to_thread(add_companion, self._package)
         async with self._estimate.step("Trying it once", 2):
             await self._try()
         await cache.put(self._built, _name(self._programs.tools, self._wanted), notes)

@@ -28,6 +28,8 @@ _TRIM_SECONDS = 15.0
 _LARGEST_OUTPUT = 8 << 20
 _CANNOT_RUN = 127
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_SAVE_SECONDS = 3.0
+_CONNECTED = b"03"  # in the sixth column of /proc/net/unix
 _PARENT, _STARTED_AT = 1, 19  # fields of /proc/PID/stat, counted after the name
 
 _libc = ctypes.CDLL(None)
@@ -231,6 +233,7 @@ class Supervisor:
         self._recorded = _record_of(order)
         self._code: int | None = None
         self._grace: float = order["grace"]
+        self._sockets: str | None = order["sockets"]
         # What holds a sandbox from outside does not pass the signal on but takes everyone with it: spare it the gentle
         # one.
         self._sandboxed: bool = order["sandboxed"]
@@ -246,8 +249,28 @@ class Supervisor:
                 break
             self._mend_record()
             self._trim()
+        if self._code is None:
+            self._let_editors_save(watched)
         self._end(watched)
         return self._code if self._code is not None else -signal.SIGKILL
+
+    def _let_editors_save(self, watched: set[signal.Signals]) -> None:
+        """Waits a moment while anybody is connected: editors hear of the stop at the same time as we do, and save what
+        was typed. Being asked once more ends it."""
+        deadline = time.monotonic() + min(_SAVE_SECONDS, self._grace)
+        while self._reap() and self._code is None and time.monotonic() < deadline and self._is_used():
+            event = signal.sigtimedwait(watched, _LOOK_AGAIN_SECONDS)
+            if event is not None and event.si_signo == signal.SIGTERM:
+                break
+
+    def _is_used(self) -> bool:
+        """Whether the socket at which the command serves has a connection, by the kernel's list."""
+        if self._sockets is None:
+            return False
+        name = os.fsencode(os.path.basename(self._sockets)) + b"/s"  # noqa: PTH119 - as above
+        with suppress(OSError), open("/proc/self/net/unix", "rb") as file:  # noqa: PTH123 - as above
+            return any(line.rstrip().endswith(name) and line.split()[5] == _CONNECTED for line in file)
+        return False
 
     def _end(self, watched: set[signal.Signals]) -> None:
         deadline = time.monotonic() + self._grace

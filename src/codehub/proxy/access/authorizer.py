@@ -78,12 +78,12 @@ _UUID_LENGTH: Final = 36
 class AccessGrant:
     """On whose behalf a request or socket is open to a workspace, and what proved it."""
 
-    visitor: WorkspaceCaller
+    caller: WorkspaceCaller
     credential: Credential
     entry: CachedWorkspace
 
     def log_fields(self) -> dict[str, str]:
-        return {"workspace": str(self.entry.workspace.id), "user": str(self.visitor.user.id)}
+        return {"workspace": str(self.entry.workspace.id), "user": str(self.caller.user.id)}
 
 
 class Authorizer:
@@ -159,19 +159,19 @@ class Authorizer:
         credential = credential_of(head.fields, SESSION_COOKIE)
         if credential is None:
             return self._api
-        visitor = self._sessions.known(credential, self.now)
-        if visitor is None:
+        caller = self._sessions.known(credential, self.now)
+        if caller is None:
             return Pending(self._identified(credential))
-        return replace(self._api, platform_user=visitor.user.id)
+        return replace(self._api, platform_user=caller.user.id)
 
     async def _identified(self, credential: Credential) -> Forward:
         """The verdict once the database has said who asks. If it does not answer, the asker counts as not signed in."""
         try:
             async with asyncio.timeout(IDENTIFY_SECONDS):
-                visitor = await self._sessions.find(credential, self.now)
+                caller = await self._sessions.find(credential, self.now)
         except (CodeHubError, TimeoutError):
-            visitor = None
-        return self._api if visitor is None else replace(self._api, platform_user=visitor.user.id)
+            caller = None
+        return self._api if caller is None else replace(self._api, platform_user=caller.user.id)
 
     def _by_path_request(self, head: RequestHead, path: bytes) -> Verdict:
         name, slash, _ = path[len(_BY_PATH) :].partition(b"/")
@@ -197,15 +197,15 @@ class Authorizer:
         credential = request.credential
         if credential is None:
             return preflight(request, self._addresses) or self._unauthenticated(request)
-        visitor, entry = self._sessions.known(credential, self.now), self._workspaces.known(request.name)
-        if visitor is None or entry is None or request.port is not None or self._needs_audit(visitor, entry):
-            return Pending(self._decide_later(request, credential), proven=visitor is not None)
+        caller, entry = self._sessions.known(credential, self.now), self._workspaces.known(request.name)
+        if caller is None or entry is None or request.port is not None or self._needs_audit(caller, entry):
+            return Pending(self._decide_later(request, credential), proven=caller is not None)
         if access_to(entry.workspace).action is not AccessAction.FORWARD:
             return Pending(self._decide_later(request, credential), proven=True)
-        return self._remembered(request, credential, visitor, entry) or self._admit(request, credential, visitor, entry)
+        return self._remembered(request, credential, caller, entry) or self._admit(request, credential, caller, entry)
 
     def _remembered(
-        self, request: WorkspaceRequest, credential: Credential, visitor: WorkspaceCaller, entry: CachedWorkspace
+        self, request: WorkspaceRequest, credential: Credential, caller: WorkspaceCaller, entry: CachedWorkspace
     ) -> Forward | None:
         """The earlier verdict for the same credential with other headers, of which only the origin of the request is
         new."""
@@ -213,11 +213,11 @@ class Authorizer:
         if kept is None or request.by_path or request.head.fields.upgrade:
             return None
         grant = kept.grant
-        if not isinstance(grant, AccessGrant) or grant.visitor is not visitor or request.is_from_other_origin:
+        if not isinstance(grant, AccessGrant) or grant.caller is not caller or request.is_from_other_origin:
             return None
         if not request.with_token and is_cross_site(request, self._addresses, entry.workspace.slug):
             return None
-        return self._remember(request, kept, entry, self._good_until(credential, visitor))
+        return self._remember(request, kept, entry, self._good_until(credential, caller))
 
     def _port_proxy(self, request: WorkspaceRequest) -> Respond:
         """Refuse the IDE's own port proxy: a port has an origin of its own, so that what answers there cannot use the
@@ -228,7 +228,7 @@ class Authorizer:
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
 
     async def _decide_later(self, request: WorkspaceRequest, credential: Credential) -> Forward | Respond:
-        """Decide by asking the caches and the database. A revocation meanwhile may be about this very visitor: then
+        """Decide by asking the caches and the database. A revocation meanwhile may be about this very caller: then
         both are asked again."""
         while True:
             heard = self._sessions.announcements
@@ -238,30 +238,30 @@ class Authorizer:
 
     async def _decide_once(self, request: WorkspaceRequest, credential: Credential) -> Forward | Respond:
         try:
-            visitor = await self._sessions.find(credential, self.now)
-            if visitor is None:
+            caller = await self._sessions.find(credential, self.now)
+            if caller is None:
                 return self._unauthenticated(request)
             entry = await self._workspaces.find(request.name)
-            if entry is not None and self._needs_audit(visitor, entry):
-                await self._workspace_access.audit_entry(visitor, entry.workspace.id)
-                self._audited_until[visitor.user.id, entry.workspace.id] = self.now + AUDITED_SECONDS
-            refused = self._refusal(request, visitor, entry)
+            if entry is not None and self._needs_audit(caller, entry):
+                await self._workspace_access.audit_entry(caller, entry.workspace.id)
+                self._audited_until[caller.user.id, entry.workspace.id] = self.now + AUDITED_SECONDS
+            refused = self._refusal(request, caller, entry)
             if refused is not None or entry is None:
                 return refused or self._not_found(request)
             if access_to(entry.workspace).action is not AccessAction.FORWARD:
-                return await self._not_running(request, visitor, entry)
+                return await self._not_running(request, caller, entry)
             if request.port is not None:
-                return await self._admit_to_port(request, credential, visitor, entry, request.port)
-            return self._admit(request, credential, visitor, entry)
+                return await self._admit_to_port(request, credential, caller, entry, request.port)
+            return self._admit(request, credential, caller, entry)
         except CodeHubError:
             return respond_with(unavailable_page(request.language), request)
 
-    def _needs_audit(self, visitor: WorkspaceCaller, entry: CachedWorkspace) -> bool:
+    def _needs_audit(self, caller: WorkspaceCaller, entry: CachedWorkspace) -> bool:
         """Whether this is an admin in somebody else's workspace, without a ticket that would have left a trace."""
         workspace = entry.workspace
-        if visitor.workspace_id is not None or workspace.owner_id == visitor.user.owner_id:
+        if caller.workspace_id is not None or workspace.owner_id == caller.user.owner_id:
             return False
-        return visitor.owns(workspace) and self._audited_until.get((visitor.user.id, workspace.id), 0.0) <= self.now
+        return caller.owns(workspace) and self._audited_until.get((caller.user.id, workspace.id), 0.0) <= self.now
 
     def _unauthenticated(self, request: WorkspaceRequest) -> Respond:
         """The answer to somebody who is not signed in: the same whether there is such a workspace or not."""
@@ -288,9 +288,9 @@ class Authorizer:
         return replace(said, headers=(*said.headers, *sharing_headers(page)))
 
     def _admit(
-        self, request: WorkspaceRequest, credential: Credential, visitor: WorkspaceCaller, entry: CachedWorkspace
+        self, request: WorkspaceRequest, credential: Credential, caller: WorkspaceCaller, entry: CachedWorkspace
     ) -> Forward | Respond:
-        refused = self._refusal(request, visitor, entry)
+        refused = self._refusal(request, caller, entry)
         if refused is not None:
             return refused
         if entry.endpoint is None:
@@ -301,11 +301,11 @@ class Authorizer:
         forward = Forward(
             entry.endpoint,
             confirm=confirmation(entry.endpoint, lambda: self._runtime.endpoint(entry.workspace.id)),
-            grant=AccessGrant(visitor, credential, entry),
+            grant=AccessGrant(caller, credential, entry),
             target=target if request.by_path else None,
             shares_origin=request.by_path,
             tap=lambda: ide_tap(target, lambda: self._activities.seen(entry.activity)),
-            counted_user=visitor.user.id,
+            counted_user=caller.user.id,
             route=self._ide,
             location=self._location(entry.workspace.slug, None),
         )
@@ -313,7 +313,7 @@ class Authorizer:
             return forward  # what passes through it says whether somebody is there
         if not request.by_path:
             entry.admit(credential, forward)
-        return self._remember(request, forward, entry, self._good_until(credential, visitor))
+        return self._remember(request, forward, entry, self._good_until(credential, caller))
 
     def _remember(self, request: WorkspaceRequest, forward: Forward, entry: CachedWorkspace, until: float) -> Forward:
         if not request.is_from_other_origin and until > self.now:
@@ -327,7 +327,7 @@ class Authorizer:
         self,
         request: WorkspaceRequest,
         credential: Credential,
-        visitor: WorkspaceCaller,
+        caller: WorkspaceCaller,
         entry: CachedWorkspace,
         port: int,
     ) -> Forward | Respond:
@@ -349,9 +349,9 @@ class Authorizer:
         return Forward(
             endpoint,
             confirm=confirmation(endpoint, lambda: self._runtime.port_endpoint(entry.workspace.id, port)),
-            grant=AccessGrant(visitor, credential, entry),
+            grant=AccessGrant(caller, credential, entry),
             tap=lambda: AppPresence(lambda: self._activities.seen(entry.activity)),
-            counted_user=visitor.user.id,
+            counted_user=caller.user.id,
             pool_key=entry.workspace.id,
             read_by=sibling,
             route=self._port,
@@ -361,17 +361,17 @@ class Authorizer:
     def _location(self, slug: str, port: int | None) -> Callable[[bytes], bytes]:
         return lambda location: self._addresses.public_location(location, slug, port)
 
-    def _may_enter(self, request: WorkspaceRequest, visitor: WorkspaceCaller, entry: CachedWorkspace) -> bool:
-        """Whether the visitor may enter; by path, their own workspace alone: pages of another's within the platform's
+    def _may_enter(self, request: WorkspaceRequest, caller: WorkspaceCaller, entry: CachedWorkspace) -> bool:
+        """Whether the caller may enter; by path, their own workspace alone: pages of another's within the platform's
         origin could act as an admin."""
-        own = entry.workspace.owner_id == visitor.user.owner_id
-        return visitor.may_enter(entry.workspace, request.port) and (own or not request.by_path)
+        own = entry.workspace.owner_id == caller.user.owner_id
+        return caller.may_enter(entry.workspace, request.port) and (own or not request.by_path)
 
     def _refusal(
-        self, request: WorkspaceRequest, visitor: WorkspaceCaller, entry: CachedWorkspace | None
+        self, request: WorkspaceRequest, caller: WorkspaceCaller, entry: CachedWorkspace | None
     ) -> Respond | None:
         """Why the request does not go on to the workspace; None: it may, if that runs."""
-        if entry is None or not self._may_enter(request, visitor, entry):
+        if entry is None or not self._may_enter(request, caller, entry):
             return self._not_found(request)
         sent = self._cross_site_refusal(request, entry)
         if sent is not None:
@@ -397,9 +397,7 @@ class Authorizer:
             own_address_page(entry.workspace.name, own, request.head.target.decode(), request.language), request
         )
 
-    async def _not_running(
-        self, request: WorkspaceRequest, visitor: WorkspaceCaller, entry: CachedWorkspace
-    ) -> Respond:
+    async def _not_running(self, request: WorkspaceRequest, caller: WorkspaceCaller, entry: CachedWorkspace) -> Respond:
         """The page of a workspace that does not run. It asks for the wake by itself if a person came to start it."""
         if request.head.fields.upgrade:
             # In plain words: a socket that is accepted and closed at once looks like a connection to the IDE, which
@@ -409,7 +407,7 @@ class Authorizer:
         came_with_ticket = entered and request.is_navigation
         wakes = access_to(entry.workspace).may_wake and (request.is_deliberate or came_with_ticket)
         workspace = entry.workspace
-        page = await no_room_page(request, workspace, visitor, self._workspace_access) if wakes else None
+        page = await no_room_page(request, workspace, caller, self._workspace_access) if wakes else None
         if page is None:
             page = page_of(request, workspace, self._addresses, wakes=wakes)
             page = replace(page, unless_reloaded=page.wakes and not (request.has_user_activation or came_with_ticket))
@@ -419,9 +417,9 @@ class Authorizer:
     def _not_found(self, request: WorkspaceRequest) -> Respond:
         return respond_with(not_found_page(request.language, self._addresses.platform_origin()), request)
 
-    def _good_until(self, credential: Credential, visitor: WorkspaceCaller) -> float:
+    def _good_until(self, credential: Credential, caller: WorkspaceCaller) -> float:
         if self._workspaces.is_current and self._sessions.is_current:
-            return self._sessions.good_until(credential, visitor)
+            return self._sessions.good_until(credential, caller)
         return self.now + UNSUBSCRIBED_SECONDS
 
     # ── what went wrong ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,13 +1,16 @@
 """The requests that the proxy answers itself, on a workspace's host and on the platform's.
 
-On a workspace's host, below `/_codehub/`: entering with a ticket, the state for a page that waits, and the wake, which
-only a POST from our own page or with a token can be. On the platform's host: the sign-in page, and the ticket for
-whoever comes to a workspace without a visit. `/open/{slug}?to=/path&port=3000` is where a workspace's host sends them;
-a link from anywhere may lead there, so the ticket it gives wakes nothing.
+On a workspace's host, below `/_codehub/`: entering with a ticket, the state for a page that waits and for an editor
+that is open, the wake, and keeping the workspace up; the last two only by a POST from a page of that very host or with
+a token. On the platform's host: the sign-in page, and the ticket for whoever comes to a workspace without a visit.
+`/open/{slug}?to=/path&port=3000` is where a workspace's host sends them; a link from anywhere may lead there, so the
+ticket it gives wakes nothing.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
@@ -45,7 +48,9 @@ from codehub.proxy.pages.models import (
     unavailable_page,
     workspace_page,
 )
-from codehub.proxy.pages.render import answer, asset, ports_page, sign_in_page, state
+from codehub.proxy.pages.render import answer, asset, editor_state, editor_version, ports_page, sign_in_page, state
+from codehub.usecases.identity import actor_of
+from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 from codehub.usecases.workspace_commands import SlotUsage
 
@@ -55,6 +60,7 @@ _ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
 ENTERED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
 ENTERED_SECONDS: Final = 30
 POLL_SECONDS: Final = 25.0
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 NO_ROOM_STATUS: Final = 502
 """The status of the page that tells a person that there is no room; the wake itself is refused with 429."""
 Handler = Callable[[WorkspaceRequest], Awaitable[Respond]]
@@ -68,14 +74,15 @@ class AccessServices:
     workspaces: WorkspaceCache
     sessions: SessionCache
     addresses: Addresses
+    lifecycles: Lifecycles
     now: Callable[[], float]
 
-    async def visitor(self, credential: Credential | None) -> WorkspaceCaller | None:
+    async def caller(self, credential: Credential | None) -> WorkspaceCaller | None:
         return None if credential is None else await self.sessions.find(credential, self.now())
 
 
 def respond_with(page: PageModel, request: WorkspaceRequest) -> Respond:
-    if request.reserved in (b"state", b"wake"):
+    if request.reserved in (b"state", b"wake", b"editor", b"keep"):
         return state(page, page.status)
     return answer(page, request.head.fields.header(b"accept"), request.language, request.prefix)
 
@@ -105,13 +112,13 @@ def page_of(request: WorkspaceRequest, workspace: Workspace, addresses: Addresse
 
 
 async def no_room_page(
-    request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, workspace_access: WorkspaceAccess
+    request: WorkspaceRequest, workspace: Workspace, caller: WorkspaceCaller, workspace_access: WorkspaceAccess
 ) -> PageModel | None:
     """The page for a person who comes to start a workspace when the limit forbids it. None: there is room."""
     usage = await workspace_access.slot_usage(workspace)
     if usage.has_room_for(workspace):
         return None
-    return replace(_limit(request, workspace, visitor, usage), status=NO_ROOM_STATUS)
+    return replace(_limit(request, workspace, caller, usage), status=NO_ROOM_STATUS)
 
 
 class PlatformEndpoints:
@@ -137,19 +144,19 @@ class PlatformEndpoints:
         if not is_slug(slug) or (port is not None and not (port.isdecimal() and 0 < int(port[:6]) < 65536)):
             raise NotFound("There is no such workspace, or it is not yours.")
         number = None if port is None else int(port)
-        visitor = await self._services.visitor(credential_of(request.head.fields, SESSION_COOKIE))
-        if visitor is None:
+        caller = await self._services.caller(credential_of(request.head.fields, SESSION_COOKIE))
+        if caller is None:
             return redirect(f"/signin?{urlencode({'next': open_path(slug, number, to)})}")
         if not self._addresses.has_hosts:
-            return await self._by_path(visitor, slug, to)
-        query = urlencode({"ticket": await self._services.workspace_access.ticket(visitor, slug, number), "to": to})
+            return await self._by_path(caller, slug, to)
+        query = urlencode({"ticket": await self._services.workspace_access.ticket(caller, slug, number), "to": to})
         origin = self._addresses.workspace_origin(WorkspaceHost(slug, number))
         return redirect(f"{origin}/{ENTRANCE}?{query}")
 
-    async def _by_path(self, visitor: WorkspaceCaller, slug: str, to: str) -> Respond:
+    async def _by_path(self, caller: WorkspaceCaller, slug: str, to: str) -> Respond:
         """Redirect to the workspace below `/w/`. The answer names the workspace's id, so nobody else gets it."""
         entry = await self._services.workspaces.find(slug)
-        if entry is None or not visitor.owns(entry.workspace):
+        if entry is None or not caller.owns(entry.workspace):
             raise NotFound("There is no such workspace, or it is not yours.")
         return redirect(f"{BY_PATH}{entry.workspace.id}{to}")
 
@@ -172,6 +179,7 @@ class ReservedEndpoints:
         self._services = services
         self._addresses = services.addresses
         self._workspace_access = services.workspace_access
+        self._lifecycles = services.lifecycles
 
     def serve(self, request: WorkspaceRequest, name: bytes) -> Verdict:
         found = asset(name, request.head.fields.header(b"if-none-match"))
@@ -181,9 +189,12 @@ class ReservedEndpoints:
             (b"GET", _ENTER): self.enter,
             (b"GET", b"arrived"): self.check_cookie,
             (b"GET", b"state"): self.poll_state,
+            (b"GET", b"editor"): self.poll_editor,
+            (b"GET", b"asleep"): self.leave_editor,
             (b"GET", b"ports"): self.ports,
             (b"GET", b"join"): self.join,
             (b"POST", b"wake"): self.wake,
+            (b"POST", b"keep"): self.keep,
         }
         handler = handlers.get((request.head.method, name))
         if handler is None or is_prefetch(request.head):
@@ -229,12 +240,12 @@ class ReservedEndpoints:
             return redirect(sign_in_link(request, self._addresses))
         if request.port is None or not request.is_document:
             return problem(404, "There is nothing of this name here.", "not_found")
-        entry, visitor = found
+        entry, caller = found
         slug, joins = entry.workspace.slug, {}
         for port in ports_in(request.query.get("use", "")):
             if port != request.port:
                 origin = self._addresses.workspace_origin(WorkspaceHost(slug, port))
-                ticket = await self._workspace_access.ticket_beside(visitor, slug, port)
+                ticket = await self._workspace_access.ticket_beside(caller, slug, port)
                 joins[origin] = f"{origin}{RESERVED_PATH}join?{urlencode({'ticket': ticket})}"
         to = workspace_path(request.query.get("to"))
         return ports_page(joins, to, request.language) if joins else redirect(to)
@@ -259,17 +270,62 @@ class ReservedEndpoints:
         found = await self._authorized(request)
         if found is None:
             return self._signed_out(request)
-        entry, deadline = found[0], self._services.now() + POLL_SECONDS
-        while True:
-            changed, page = entry.changed, page_of(request, entry.workspace, self._addresses)
-            left = deadline - self._services.now()
-            if page.version != request.query.get("seen") or left <= 0:
-                return state(page)
-            try:
-                async with asyncio.timeout(left):
+        entry = found[0]
+        await self._changed(entry, request, lambda: page_of(request, entry.workspace, self._addresses).version)
+        return state(page_of(request, entry.workspace, self._addresses))
+
+    async def _changed(self, entry: CachedWorkspace, request: WorkspaceRequest, version: Callable[[], str]) -> None:
+        """Returns as soon as the version is not the one that the browser has seen, or after a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_SECONDS):
+                while True:
+                    changed = entry.changed
+                    if version() != request.query.get("seen"):
+                        return
                     await changed.wait()
-            except TimeoutError:
-                return state(page)
+
+    async def poll_editor(self, request: WorkspaceRequest) -> Respond:
+        """Answer an open editor with its workspace's state as soon as that differs from what it has seen."""
+        found = await self._authorized(request)
+        if found is None or request.port is not None:
+            return self._signed_out(request)
+        entry = found[0]
+        await self._changed(entry, request, lambda: editor_version(entry.workspace))
+        return await self._editor_state(request, entry)
+
+    async def leave_editor(self, request: WorkspaceRequest) -> Respond:
+        """The page that an editor gives its window to when there is nothing behind it. It starts nothing by itself,
+        and goes on to `to` when the workspace runs."""
+        found = await self._authorized(request)
+        if found is None:
+            return redirect(sign_in_link(request, self._addresses))
+        workspace = found[0].workspace
+        if access_to(workspace).action is AccessAction.FORWARD:
+            return redirect(request.prefix.decode() + workspace_path(request.query.get("to"))[1:])
+        return respond_with(page_of(request, workspace, self._addresses), request)
+
+    async def keep(self, request: WorkspaceRequest) -> Respond:
+        """Somebody in the editor says that they are at work: once, or for so many seconds to come."""
+        if not request.with_token and not self._from_our_page(request):
+            return problem(403, "A workspace is kept up by its own page, or with a token.", "cross_site")
+        found = await self._authorized(request)
+        if found is None or request.port is not None:
+            return self._signed_out(request)
+        entry, caller = found
+        seconds, actor = request.query.get("seconds"), actor_of(caller)
+        if seconds is None:
+            await self._lifecycles.note_activity(entry.workspace, actor)
+        elif _NUMBER.fullmatch(seconds):
+            await self._lifecycles.keep_alive(entry.workspace, int(seconds), actor)
+        else:
+            return problem(422, "`seconds` is not a number of seconds.", "invalid")
+        return await self._editor_state(request, entry)
+
+    async def _editor_state(self, request: WorkspaceRequest, entry: CachedWorkspace) -> Respond:
+        workspace = entry.workspace
+        forecast = await self._lifecycles.stop_forecast(workspace.id)
+        dashboard = f"{self._addresses.platform_origin()}/workspaces/{workspace.id}"
+        return editor_state(workspace, forecast, page_of(request, workspace, self._addresses), dashboard)
 
     async def wake(self, request: WorkspaceRequest) -> Respond:
         if not request.with_token and not self._from_our_page(request):
@@ -277,18 +333,18 @@ class ReservedEndpoints:
         found = await self._authorized(request)
         if found is None:
             return self._signed_out(request)
-        entry, visitor = found
+        entry, caller = found
         if (instead := request.query.get("instead")) is not None:
-            return await self._make_room(request, entry.workspace, visitor, instead)
+            return await self._make_room(request, entry.workspace, caller, instead)
         try:
-            woken = await self._workspace_access.wake(visitor, entry.workspace.id)
+            woken = await self._workspace_access.wake(caller, entry.workspace.id)
         except LimitReached:
             usage = await self._workspace_access.slot_usage(entry.workspace)
-            return respond_with(_limit(request, entry.workspace, visitor, usage), request)
+            return respond_with(_limit(request, entry.workspace, caller, usage), request)
         return state(page_of(request, woken, self._addresses), 202)
 
     async def _make_room(
-        self, request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, instead: str
+        self, request: WorkspaceRequest, workspace: Workspace, caller: WorkspaceCaller, instead: str
     ) -> Respond:
         try:
             other = UUID(instead)
@@ -297,7 +353,7 @@ class ReservedEndpoints:
         if workspace.desired_state is Desired.RUNNING:
             # It has its place already: no room need be made for it.
             return state(page_of(request, workspace, self._addresses), 202)
-        gives_way = await self._workspace_access.give_way(visitor, other, workspace)
+        gives_way = await self._workspace_access.give_way(caller, other, workspace)
         return state(making_room_page(workspace, gives_way, request.language), 202)
 
     def _from_our_page(self, request: WorkspaceRequest) -> bool:
@@ -309,20 +365,20 @@ class ReservedEndpoints:
         return respond_with(signed_out_page(request.language, sign_in_link(request, self._addresses)), request)
 
     async def _authorized(self, request: WorkspaceRequest) -> tuple[CachedWorkspace, WorkspaceCaller] | None:
-        """The workspace and who asks; None if nobody is signed in. Raises NotFound unless the visitor may enter it."""
-        visitor = await self._services.visitor(request.credential)
-        if visitor is None:
+        """The workspace and who asks; None if nobody is signed in. Raises NotFound unless the caller may enter it."""
+        caller = await self._services.caller(request.credential)
+        if caller is None:
             return None
         entry = await self._services.workspaces.find(request.name)
-        if entry is None or not visitor.may_enter(entry.workspace, request.port):
+        if entry is None or not caller.may_enter(entry.workspace, request.port):
             raise NotFound("There is no such workspace, or it is not yours.")
-        return entry, visitor
+        return entry, caller
 
 
-def _limit(request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, usage: SlotUsage) -> PageModel:
+def _limit(request: WorkspaceRequest, workspace: Workspace, caller: WorkspaceCaller, usage: SlotUsage) -> PageModel:
     """The page of a limit that is reached. Only the owner is shown what else of theirs runs: the pages of this host can
     read what an admin is told here."""
-    if workspace.owner_id != visitor.user.owner_id:
+    if workspace.owner_id != caller.user.owner_id:
         return owner_limit_page(workspace, request.language)
     return limit_page(workspace, usage.holders, request.language, limit=usage.max_running)
 

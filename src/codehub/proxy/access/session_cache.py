@@ -33,7 +33,7 @@ Credential = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    visitor: WorkspaceCaller
+    caller: WorkspaceCaller
     until: float
 
 
@@ -63,7 +63,7 @@ class SessionCache:
     def __init__(
         self, workspace_access: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[WorkspaceCaller], bool]], None]
     ) -> None:
-        """`left` is told which visitors may no longer be here."""
+        """`left` is told which callers may no longer be here."""
         self.listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._forget_all, lost=self._distrust)
         self._workspace_access = workspace_access
         self._left = left
@@ -79,15 +79,15 @@ class SessionCache:
 
     def known(self, credential: Credential, now: float) -> WorkspaceCaller | None:
         found = self._known.get(credential)
-        return found.visitor if found is not None and self.is_current and found.until > now else None
+        return found.caller if found is not None and self.is_current and found.until > now else None
 
     async def find(self, credential: Credential, now: float) -> WorkspaceCaller | None:
         return self.known(credential, now) or await self._lookups.do(credential, lambda: self._look(credential, now))
 
-    def good_until(self, credential: Credential, visitor: WorkspaceCaller) -> float:
-        """When the database has to be asked again: at once, if this is not the visitor that is remembered."""
+    def good_until(self, credential: Credential, caller: WorkspaceCaller) -> float:
+        """When the database has to be asked again: at once, if this is not the caller that is remembered."""
         found = self._known.get(credential)
-        return found.until if found is not None and found.visitor is visitor else 0.0
+        return found.until if found is not None and found.caller is caller else 0.0
 
     async def _look(self, credential: Credential, now: float) -> WorkspaceCaller | None:
         kind, secret = credential
@@ -97,13 +97,13 @@ class SessionCache:
             "token": self._workspace_access.with_token,
         }
         before = self.announcements
-        visitor = await ask[kind](secret)
+        caller = await ask[kind](secret)
         # What was announced while we asked may be newer than the answer: then it is good for this once alone.
-        if visitor is not None and before == self.announcements:
+        if caller is not None and before == self.announcements:
             if len(self._known) >= MOST_SESSIONS:
                 self._known.clear()
-            self._known[credential] = _Known(visitor, now + TRUST_SECONDS)
-        return visitor
+            self._known[credential] = _Known(caller, now + TRUST_SECONDS)
+        return caller
 
     # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +124,7 @@ class SessionCache:
     def _forget(self, gone: Callable[[WorkspaceCaller], bool]) -> None:
         self.announcements += 1
         self._lookups.forget()  # their answers may be older than this
-        for credential in [key for key, known in self._known.items() if gone(known.visitor)]:
+        for credential in [key for key, known in self._known.items() if gone(known.caller)]:
             del self._known[credential]
 
 
@@ -132,11 +132,11 @@ def _who(message: Message) -> Callable[[WorkspaceCaller], bool]:
     user_id = UUID(message["user_id"])
     if message["type"] == "signed_out":
         sessions = frozenset(message["session_ids"])
-        return lambda visitor: visitor.session_id in sessions
+        return lambda caller: caller.session_id in sessions
     if message["type"] == "token_revoked":
         token_id = UUID(message["token_id"])
-        return lambda visitor: visitor.token_id == token_id
-    return lambda visitor: visitor.user.id == user_id
+        return lambda caller: caller.token_id == token_id
+    return lambda caller: caller.user.id == user_id
 
 
 def credential_of(fields: RequestFields, cookie: str) -> Credential | None:

@@ -15,7 +15,7 @@ import structlog
 
 from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import CodeHubError
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
@@ -211,7 +211,12 @@ class WorkspaceCache:
             return  # read before what we have
         same_owner = workspace.owner_id == entry.workspace.owner_id
         same_container = workspace.home.ready_instance == entry.workspace.home.ready_instance
-        if endpoint == entry.endpoint and same_owner and same_container:
+        was_stopping = _is_stopping(entry.workspace)
+        if same_owner and same_container and _is_stopping(workspace):
+            # Open sockets stay until its container has ended, so that editors can save what was typed.
+            entry.change(workspace, endpoint)
+            entry.withdraw()
+        elif same_owner and same_container and endpoint == entry.endpoint and not was_stopping:
             if workspace != entry.workspace:
                 entry.change(workspace, endpoint)
         else:
@@ -221,3 +226,7 @@ class WorkspaceCache:
         entry.change(workspace, endpoint)
         entry.withdraw()
         self._closed(entry)
+
+
+def _is_stopping(workspace: Workspace) -> bool:
+    return workspace.phase is Phase.RUNNING and workspace.operation is Operation.STOPPING

@@ -14,10 +14,13 @@ from importlib.resources import files
 from typing import Final
 
 from codehub.domain import addresses
+from codehub.domain.access import AccessAction, access_to
+from codehub.domain.workspace import Phase, Workspace
 from codehub.proxy.access.verdicts import Header, Respond
 from codehub.proxy.http.responses import problem
 from codehub.proxy.pages.models import Action, PageModel, StepState
 from codehub.proxy.pages.texts import SENTENCES, Language, say
+from codehub.usecases.lifecycle import StopForecast
 
 RESERVED: Final = addresses.RESERVED.encode()
 """The reserved path below the prefix of each host; the workspace never sees a request for it."""
@@ -70,6 +73,7 @@ _SCRIPT: Final = b"text/javascript; charset=utf-8"
 _ASSETS: Final[Mapping[str, _Asset]] = {
     "page.css": _read("page.css", b"text/css; charset=utf-8"),
     "page.js": _read("page.js", _SCRIPT),
+    "editor.js": _read("editor.js", _SCRIPT),
     "signin.js": _read("signin.js", _SCRIPT),
     "local_path.js": _read("local_path.js", _SCRIPT),
     "ports.js": _read("ports.js", _SCRIPT),
@@ -126,13 +130,46 @@ def code_of(view: PageModel) -> str:
 
 def state(view: PageModel, status: int = 200) -> Respond:
     """The answer for the page that is open: its new model, and the version to ask for changes with."""
-    body = json.dumps({**view.to_json(), "version": view.version}).encode() + b"\n"
+    return _json_answer(status, {**view.to_json(), "version": view.version})
+
+
+def _json_answer(status: int, content: Mapping[str, object]) -> Respond:
     headers = (
         (b"Content-Type", b"application/json"),
         (b"Cache-Control", b"no-store"),
         (b"X-Content-Type-Options", b"nosniff"),
     )
-    return Respond(status, headers, body)
+    return Respond(status, headers, json.dumps(content).encode() + b"\n")
+
+
+def editor_version(workspace: Workspace) -> str:
+    """Differs between two states of a workspace that an open editor must tell apart."""
+    return f"{_editor_phase(workspace)}-{workspace.home.ready_instance or ''}"
+
+
+def _editor_phase(workspace: Workspace) -> str:
+    if access_to(workspace).action is AccessAction.FORWARD:
+        return "running"
+    return "stopping" if workspace.phase is Phase.RUNNING else "asleep"
+
+
+def editor_state(workspace: Workspace, forecast: StopForecast, view: PageModel, dashboard: str) -> Respond:
+    """The answer for an editor that is open. `run`: which of the workspace's runs it is; an editor of another run
+    cannot go on. `phase`: running, stopping (files can still be saved) or asleep. `stops_in`: seconds until it stops
+    by itself. `dashboard`: the address of the workspace's own page there."""
+    content = {
+        "version": editor_version(workspace),
+        "id": str(workspace.id),
+        "name": workspace.name,
+        "phase": _editor_phase(workspace),
+        "run": workspace.home.ready_instance,
+        "stops_in": forecast.seconds,
+        "reason": forecast.reason,
+        "title": view.title,
+        "text": view.text,
+        "dashboard": dashboard,
+    }
+    return _json_answer(200, content)
 
 
 def page(view: PageModel, language: Language, prefix: bytes = b"/") -> Respond:

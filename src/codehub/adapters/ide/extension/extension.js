@@ -1,0 +1,336 @@
+// CodeHub inside VS Code: when this workspace sleeps, a warning before, everything saved before a stop, and what was
+// typed brought back when neither could be.
+//
+// Runs in the browser, so it outlives the workspace. It asks nobody over the network: the front door's script in the same
+// page (editor.js) tells it the state and does what it asks for.
+
+const vscode = require("vscode");
+
+const WARN_SECONDS = 10 * 60;
+const LAST_SECONDS = 2 * 60;
+const WRITE_MS = 100; // after the last key; what is typed in between is written with it
+const LARGEST = 20 << 20;
+
+const TEXTS = {
+  en: {
+    sleeps: (time) => `Sleeps in ${time}`,
+    stays: "Stays awake",
+    idle: "If nobody works in it until then. Everything is saved before.",
+    lease_ended: "It was asked to be kept alive until then. Everything is saved before.",
+    max_lifetime: "The longest time that a workspace may run is over then. Everything is saved before.",
+    warn: (name, time) => `${name} goes to sleep in ${time}, because nobody has worked in it for a while.`,
+    keep: "Keep Working",
+    keepFor: "Keep alive for how long?",
+    hours: (n) => (n === 1 ? "1 hour" : `${n} hours`),
+    minutes: (n) => (n === 1 ? "1 minute" : `${n} minutes`),
+    recovered: (names) => `Brought back what you had typed: ${names}`,
+    conflict: (name) => `${name} was changed elsewhere. What you had typed in it is open beside it.`,
+    compare: "Compare",
+  },
+  ko: {
+    sleeps: (time) => `${time} 후 잠듦`,
+    stays: "계속 켜 둠",
+    idle: "그때까지 아무도 작업하지 않으면 잠듭니다. 그 전에 모두 저장됩니다.",
+    lease_ended: "그때까지 켜 두도록 요청되었습니다. 그 전에 모두 저장됩니다.",
+    max_lifetime: "그때 워크스페이스의 최대 실행 시간이 끝납니다. 그 전에 모두 저장됩니다.",
+    warn: (name, time) => `한동안 작업이 없어 ${name} 워크스페이스가 ${time} 후 잠듭니다.`,
+    keep: "계속 작업하기",
+    keepFor: "얼마 동안 켜 둘까요?",
+    hours: (n) => `${n}시간`,
+    minutes: (n) => `${n}분`,
+    recovered: (names) => `입력했던 내용을 되살렸습니다: ${names}`,
+    conflict: (name) => `${name} 파일이 다른 곳에서 바뀌었습니다. 입력했던 내용은 옆에 열려 있습니다.`,
+    compare: "비교",
+  },
+};
+const language = vscode.env.language !== "en" ? vscode.env.language : navigator.language;
+const texts = language.startsWith("ko") ? TEXTS.ko : TEXTS.en;
+
+function duration(seconds) {
+  const minutes = Math.max(1, Math.round(seconds / 60));
+  return minutes < 90 ? texts.minutes(minutes) : texts.hours(Math.round(minutes / 60));
+}
+
+async function activate(context) {
+  const base = await basePath();
+  const channel = new BroadcastChannel(`codehub ${base}_codehub/`);
+  const journal = await Journal.open(base);
+  const sleep = new SleepStatus(channel);
+  let phase = "running";
+  channel.onmessage = async ({ data }) => {
+    if (data.state) {
+      sleep.hear(data.state);
+      if (data.state.phase !== "running" && phase === "running") await vscode.workspace.saveAll(false);
+      phase = data.state.phase;
+    } else if (data.write) {
+      await journal.flush();
+      channel.postMessage({ written: true });
+    }
+  };
+  const command = (name, run) => vscode.commands.registerCommand(`codehub.${name}`, run);
+  context.subscriptions.push(
+    sleep,
+    journal,
+    { dispose: () => channel.close() },
+    command("keepWorking", () => channel.postMessage({ keep: 0 })),
+    command("keepAlive", () => keepAlive(channel)),
+    command("openDashboard", () => sleep.openDashboard("")),
+    command("restorePoints", () => sleep.openDashboard("#restore-points")),
+  );
+  channel.postMessage({ hello: true });
+  await journal.recover();
+}
+
+// Where VS Code's page is: below "/" of a host of its own, or below the path of the workspace.
+async function basePath() {
+  try {
+    const callback = await vscode.env.asExternalUri(vscode.Uri.parse(`${vscode.env.uriScheme}://codehub.codehub/`));
+    return /^\/w\/[0-9a-f-]{36}\//.exec(callback.path)?.[0] ?? "/";
+  } catch {
+    return "/";
+  }
+}
+
+async function keepAlive(channel) {
+  const choices = [1, 2, 4, 8, 24].map((hours) => ({ label: texts.hours(hours), seconds: hours * 3600 }));
+  const chosen = await vscode.window.showQuickPick(choices, { placeHolder: texts.keepFor });
+  if (chosen) channel.postMessage({ keep: chosen.seconds });
+}
+
+// ── when it sleeps ──
+
+class SleepStatus {
+  constructor(channel) {
+    this.channel = channel;
+    this.item = vscode.window.createStatusBarItem("codehub.sleep", vscode.StatusBarAlignment.Right, 1000);
+    this.item.name = "CodeHub";
+    this.item.command = "codehub.keepAlive";
+    this.until = null;
+    this.warned = null; // of which warnings of this countdown were given
+    this.timer = setInterval(() => this.show(), 20_000);
+  }
+
+  dispose() {
+    clearInterval(this.timer);
+    this.item.dispose();
+  }
+
+  hear(state) {
+    this.state = state;
+    const until = state.stops_in === null ? null : Date.now() + state.stops_in * 1000;
+    if (until === null || this.until === null || until - this.until > 60_000) this.warned = null;
+    this.until = until;
+    this.show();
+  }
+
+  show() {
+    if (!this.state) return;
+    const left = this.until === null ? null : (this.until - Date.now()) / 1000;
+    this.item.text = left === null ? `$(clock) ${texts.stays}` : `$(clock) ${texts.sleeps(duration(left))}`;
+    this.item.tooltip = texts[this.state.reason] ?? "";
+    const soon = left !== null && left < WARN_SECONDS;
+    this.item.backgroundColor = soon ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
+    this.item.show();
+    if (soon && this.state.phase === "running") this.warn(left);
+  }
+
+  async warn(left) {
+    const stage = left < LAST_SECONDS ? "last" : "first";
+    if (this.warned === stage || this.warned === "last") return;
+    this.warned = stage;
+    const chosen = await vscode.window.showWarningMessage(texts.warn(this.state.name, duration(left)), texts.keep);
+    if (chosen) this.channel.postMessage({ keep: 0 });
+  }
+
+  openDashboard(part) {
+    if (this.state) vscode.env.openExternal(vscode.Uri.parse(this.state.dashboard + part));
+  }
+}
+
+// ── what was typed ──
+
+// Every editor that is not saved, in this browser's own storage: whatever ends the workspace, the network or the page, it
+// is there when the workspace is opened here again. Kept per tab; a tab that is open holds a lock of its name.
+class Journal {
+  static async open(base) {
+    const db = await request(
+      Object.assign(indexedDB.open(`codehub ${base}`, 1), {
+        onupgradeneeded: ({ target }) => target.result.createObjectStore("unsaved", { keyPath: ["tab", "uri"] }),
+      }),
+    );
+    const journal = new Journal(db);
+    await journal.holdLock();
+    return journal;
+  }
+
+  constructor(db) {
+    this.db = db;
+    this.tab = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    this.known = new Map(); // by uri: hashes of what may be on disk
+    this.pending = new Map(); // by uri: timer
+    this.ended = () => {};
+    this.listeners = [
+      vscode.workspace.onDidChangeTextDocument(({ document }) => this.changed(document)),
+      vscode.workspace.onWillSaveTextDocument(({ document }) => this.remember(document)),
+      vscode.workspace.onDidSaveTextDocument((document) => this.saved(document)),
+      vscode.workspace.onDidOpenTextDocument((document) => this.opened(document)),
+      vscode.workspace.onDidCloseTextDocument((document) => this.closed(document)),
+    ];
+    for (const document of vscode.workspace.textDocuments) this.opened(document);
+  }
+
+  holdLock() {
+    if (!navigator.locks) return Promise.resolve();
+    return new Promise((held) => {
+      navigator.locks.request(this.lockName(this.tab), () => {
+        held();
+        return new Promise((resolve) => (this.ended = resolve));
+      });
+    });
+  }
+
+  lockName(tab) {
+    return `codehub tab ${tab}`;
+  }
+
+  dispose() {
+    for (const listener of this.listeners) listener.dispose();
+    this.ended();
+  }
+
+  concerns(document) {
+    return ["file", "vscode-remote", "untitled"].includes(document.uri.scheme) && !document.isClosed;
+  }
+
+  opened(document) {
+    if (this.concerns(document) && !document.isDirty) this.known.set(document.uri.toString(), [hash(document.getText())]);
+  }
+
+  remember(document) {
+    const key = document.uri.toString();
+    this.known.set(key, [...(this.known.get(key) ?? []).slice(-20), hash(document.getText())]);
+  }
+
+  // Whether a document is saved is told only after its first change was.
+  changed(document) {
+    if (!this.concerns(document)) return;
+    const key = document.uri.toString();
+    clearTimeout(this.pending.get(key));
+    const wait = WRITE_MS + document.getText().length / 20_000;
+    this.pending.set(key, setTimeout(() => (document.isDirty ? this.write(document) : this.saved(document)), wait));
+  }
+
+  saved(document) {
+    if (document.isDirty) return Promise.resolve();
+    const key = document.uri.toString();
+    this.known.set(key, [hash(document.getText())]);
+    return this.forget(key);
+  }
+
+  closed(document) {
+    // An editor that was closed without saving was given up by the person.
+    this.known.delete(document.uri.toString());
+    return this.forget(document.uri.toString());
+  }
+
+  write(document) {
+    const key = document.uri.toString();
+    clearTimeout(this.pending.get(key));
+    this.pending.delete(key);
+    const text = document.getText();
+    if (!document.isDirty || text.length > LARGEST) return Promise.resolve();
+    const record = { tab: this.tab, uri: key, text, language: document.languageId, on_disk: this.known.get(key) ?? [], at: Date.now() };
+    return request(this.store("readwrite").put(record));
+  }
+
+  forget(key) {
+    clearTimeout(this.pending.get(key));
+    this.pending.delete(key);
+    return request(this.store("readwrite").delete([this.tab, key]));
+  }
+
+  store(mode) {
+    return this.db.transaction("unsaved", mode, { durability: "strict" }).objectStore("unsaved");
+  }
+
+  async flush() {
+    const unsaved = vscode.workspace.textDocuments.filter((each) => each.isDirty && this.concerns(each));
+    await Promise.all(unsaved.map((document) => this.write(document)));
+  }
+
+  // What tabs that are gone had not saved.
+  async recover() {
+    const records = await request(this.store("readonly").getAll());
+    const held = navigator.locks ? (await navigator.locks.query()).held.map((lock) => lock.name) : [];
+    const isOpen = ({ tab, at }) => (navigator.locks ? held.includes(this.lockName(tab)) : Date.now() - at < 60_000);
+    const names = [];
+    for (const record of records.filter((each) => each.tab !== this.tab && !isOpen(each)).sort((a, b) => a.at - b.at)) {
+      const name = await this.bringBack(record).catch(() => undefined);
+      if (name === undefined) continue; // it stays for the next time
+      if (name) names.push(name);
+      await request(this.store("readwrite").delete([record.tab, record.uri]));
+    }
+    if (names.length) vscode.window.showInformationMessage(texts.recovered(names.join(", ")));
+  }
+
+  // The name of what was brought back; empty if it was there already.
+  async bringBack({ uri, text, language, on_disk }) {
+    const place = vscode.Uri.parse(uri);
+    const name = place.path.split("/").pop();
+    if (place.scheme === "untitled") {
+      if (vscode.workspace.textDocuments.some((each) => each.isUntitled && each.getText() === text)) return "";
+      await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ content: text, language }), { preview: false });
+      return name;
+    }
+    let document;
+    try {
+      document = await vscode.workspace.openTextDocument(place);
+    } catch (error) {
+      if (error?.code !== "FileNotFound" && !/not.?found|nonexist/i.test(`${error}`)) throw error;
+      await this.beside(text, language);
+      return name;
+    }
+    if (document.getText() === text) {
+      if (document.isDirty) await document.save();
+      return "";
+    }
+    if (document.isDirty || !on_disk.includes(hash(document.getText()))) {
+      const beside = await this.beside(text, language);
+      vscode.window.showWarningMessage(texts.conflict(name), texts.compare).then((chosen) => {
+        if (chosen) vscode.commands.executeCommand("vscode.diff", place, beside.uri, name);
+      });
+      return "";
+    }
+    const edit = new vscode.WorkspaceEdit();
+    edit.replace(place, new vscode.Range(0, 0, document.lineCount, 0), text);
+    if (!(await vscode.workspace.applyEdit(edit)) || !(await document.save())) throw new Error("it cannot be saved");
+    await vscode.window.showTextDocument(document, { preview: false });
+    return name;
+  }
+
+  async beside(text, language) {
+    const document = await vscode.workspace.openTextDocument({ content: text, language });
+    await vscode.window.showTextDocument(document, { preview: false, viewColumn: vscode.ViewColumn.Beside });
+    return document;
+  }
+}
+
+function request(asked) {
+  return new Promise((resolve, reject) => {
+    asked.onsuccess = () => resolve(asked.result);
+    asked.onerror = () => reject(asked.error);
+  });
+}
+
+// FNV-1a, twice, with the length: to tell versions of one file apart, not to withstand anybody.
+function hash(text) {
+  let a = 0x811c9dc5;
+  let b = 0x01000193;
+  for (let n = 0; n < text.length; n += 1) {
+    a = Math.imul(a ^ text.charCodeAt(n), 0x01000193);
+    b = Math.imul(b ^ text.charCodeAt(n), 0x85ebca6b);
+  }
+  return `${text.length}-${a >>> 0}-${b >>> 0}`;
+}
+
+module.exports = { activate };

@@ -1,0 +1,134 @@
+"""What was typed and not saved, whatever happens to the workspace behind the editor: it is on disk in the end.
+
+VS Code saves nothing by itself here. Each way of ending is a row; the long tier repeats each.
+"""
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, until
+from tests.browser.end_to_end.installation import Installation, Person, Workspace
+from tests.proxy.recording.workbench import Tab
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+
+LONG_ROUNDS = 10
+BEFORE, AFTER = "typed before ", "typed after "
+Happening = Callable[[Workspace, Tab, Installation], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def desk(ann: Person) -> Workspace:
+    return asyncio.run(ann.workspace("desk", "RUNNING"))
+
+
+@pytest.fixture
+async def tab(desk: Workspace, user: BrowserUser) -> Tab:
+    (desk.home / "notes.txt").write_text("one\n")
+    await desk.brought_to("RUNNING")
+    return await user.opens(desk.url)
+
+
+async def types(tab: Tab, text: str) -> None:
+    await tab.open_file("notes.txt")
+    await tab.page.keyboard.press("Control+Home")
+    await tab.page.keyboard.type(text)
+
+
+async def is_on_disk(desk: Workspace, text: str) -> None:
+    notes = desk.home / "notes.txt"
+    await until(lambda: notes.read_text() == f"{text}one\n", f"{text!r} on disk", say=notes.read_text)
+
+
+async def wakes(tab: Tab) -> None:
+    """Starts it from the page that says that it is asleep, and waits for the editor."""
+    await tab.page.click("[data-action=wake]")
+    await arrived(tab.page)
+
+
+def kill_workspace(desk: Workspace) -> None:
+    """Everything of it at once, as when the machine's memory runs out."""
+    record = json.loads((desk.data / "runtime" / "containers" / desk.id / "record.json").read_text())
+    supervisor = psutil.Process(record["pid"])
+    for process in (supervisor, *supervisor.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+# ── what happens to it ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def stopped(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    del hub
+    await desk.brought_to("STANDBY")
+    await tab.page.wait_for_selector("#title:has-text('desk is asleep')")
+    await is_on_disk(desk, BEFORE)
+    await wakes(tab)
+
+
+async def archived(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    del hub
+    await desk.brought_to("ARCHIVED")
+    await tab.page.wait_for_selector("#title:has-text('desk is in the archive')")
+    await wakes(tab)
+
+
+async def killed(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    """It is started again by itself, and so is the editor."""
+    del hub
+    async with tab.page.expect_navigation(url="**/?folder=*", wait_until="commit"):
+        kill_workspace(desk)
+    await arrived(tab.page)
+
+
+async def front_door_killed(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    """Its workers, which are started again: the page stays."""
+    del desk, tab
+    for process in psutil.Process(hub.running.process.pid).children():
+        if "proxy-worker" in process.cmdline():
+            process.send_signal(signal.SIGKILL)
+
+
+async def cut_off(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    """The network is away for a while, and comes back: the page stays."""
+    del desk, hub
+    await tab.page.context.set_offline(True)
+    await tab.page.wait_for_timeout(5000)
+    assert await tab.page.locator("#codehub-notice").count() == 0
+    await tab.page.context.set_offline(False)
+
+
+async def lid_closed(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    """The tab is frozen while the workspace goes to sleep."""
+    del hub
+    browser = await tab.page.context.new_cdp_session(tab.page)
+    await browser.send("Page.setWebLifecycleState", {"state": "frozen"})
+    await desk.brought_to("STANDBY")
+    await browser.send("Page.setWebLifecycleState", {"state": "active"})
+    await tab.page.wait_for_selector("#title:has-text('desk is asleep')")
+    await wakes(tab)
+
+
+HAPPENINGS: list[Happening] = [stopped, archived, killed, front_door_killed, cut_off, lid_closed]
+
+
+@pytest.mark.parametrize("happens", HAPPENINGS)
+async def test_nothing_typed_is_lost(happens: Happening, desk: Workspace, tab: Tab, hub: Installation) -> None:
+    await types(tab, BEFORE)
+    await happens(desk, tab, hub)
+    await is_saved_after_all(desk, tab)
+
+
+async def is_saved_after_all(desk: Workspace, tab: Tab) -> None:
+    """What was typed is there, and the editor works: what is typed next is saved too."""
+    await tab.page.wait_for_selector(".tab.active[data-resource-name='notes.txt']")
+    await tab.page.wait_for_selector(f".view-line:has-text('{BEFORE.strip()}')")
+    await types(tab, AFTER)
+    await tab.page.keyboard.press("Control+s")
+    await is_on_disk(desk, AFTER + BEFORE)
