@@ -5,6 +5,7 @@ import asyncio
 import os
 import socket
 import stat
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -217,3 +218,22 @@ async def test_from_a_network_of_its_own_no_loopback_port_of_the_machine_is_reac
         assert code != 0
         assert "Error" in output
         assert reached == []
+
+
+@ONLY_ROOT
+async def test_starting_a_workspace_unmounts_nothing_of_the_machine(connected: ProcessRuntime, tmp_path: Path) -> None:
+    """A mount that is shared, as Docker makes its directory, with another below it, as each of its containers is."""
+    shared, below = tmp_path / "shared", tmp_path / "shared" / "below"
+    shared.mkdir()
+    mounts = [["--bind", str(shared), str(shared)], ["--make-shared", str(shared)], ["-t", "tmpfs", "none", str(below)]]
+    try:
+        for words in mounts:
+            below.mkdir(exist_ok=True)
+            if subprocess.run(["mount", *words], check=False).returncode:
+                pytest.skip("this machine does not let us mount")
+        code, _said = await connected.run_inside(await workspace(connected), ["true"])
+        assert code == 0
+        assert os.path.ismount(below)
+    finally:
+        for place in (below, shared):
+            subprocess.run(["umount", "--quiet", str(place)], check=False)

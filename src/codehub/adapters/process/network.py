@@ -19,7 +19,8 @@ NAME_SERVER = "10.0.2.3"
 """Where slirp4netns answers for the name servers of this machine."""
 
 _SET_PDEATHSIG = 1
-_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x10000000, 0x40000000
+_MOUNT_PRIVATE, _MOUNT_RECURSIVE = 1 << 18, 1 << 14
 _CANNOT_RUN = 127
 _BACKLOG = 128
 _OPTIONS = ("--configure", "--mtu=65520", "--disable-host-loopback", "--enable-sandbox", "--enable-seccomp")
@@ -64,11 +65,24 @@ def _become_router(slirp4netns: str, owner: int, go: tuple[int, int], ready: tup
     os.close(go[1])
     if not os.read(go[0], 1):
         os._exit(_CANNOT_RUN)
+    if os.geteuid() == 0:
+        _keep_mounts()
     os.set_inheritable(ready[1], True)
     nothing = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):  # it tells of its descriptors and of broken packets, which would fill the workspace's log
         os.dup2(nothing, descriptor)
     _execute([slirp4netns, *_OPTIONS, f"--ready-fd={ready[1]}", str(owner), "tap0"])
+
+
+def _keep_mounts() -> None:
+    """Enters a mount namespace whose changes stay in it. slirp4netns takes its file system apart, but lets go of the
+    root alone before: of a mount that is shared, such as Docker's directory, it would unmount all that is below it for
+    the whole machine. Without root the kernel sees to that itself."""
+    nowhere = ctypes.c_char_p(None)
+    if _libc.unshare(_NEW_MOUNTS) != 0 or _libc.mount(
+        nowhere, b"/", nowhere, ctypes.c_ulong(_MOUNT_PRIVATE | _MOUNT_RECURSIVE), nowhere
+    ):
+        os._exit(_CANNOT_RUN)
 
 
 def _unshare() -> None:
