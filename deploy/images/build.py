@@ -69,7 +69,7 @@ def sources(*places: str) -> tuple[Path, ...]:
 
 
 def codehub_image(name: str) -> Image:
-    everything = sources("**/*.py", "**/*.sql", "dashboard/**/*", "proxy/pages/assets/*")
+    everything = sources("**/*.py", "**/*.sql", "adapters/ide/extension/*", "dashboard/**/*", "proxy/pages/assets/*")
     pins = (pinned("codehub").read_text(),)
     return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py", "agent/*.py"), pins)
 

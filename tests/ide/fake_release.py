@@ -18,6 +18,7 @@ MODULES = "lib/vscode/node_modules"
 KEPT = {
     "out/node/entry.js": "// code-server",
     "lib/vscode/extensions/package.json": "{}",
+    "lib/vscode/out/vs/code/browser/workbench/workbench.html": "<html><head><title>Code</title></head></html>",
     "lib/vscode/extensions/copilot/package.json": "{}",
     f"{MODULES}/node-pty/index.js": "",
     f"{MODULES}/node-pty/prebuilds/{node_platform()}/pty.node": "",

@@ -198,6 +198,10 @@ async def test_a_stop_ends_the_workspace_s_sockets_and_no_others(deployment: Dep
     one, two = await deployment.workspace(ann), await deployment.workspace(ann, name="two")
     ends, stays = await deployment.open_socket(one, ann), await deployment.open_socket(two, ann)
     await deployment.becomes(one.id, operation=Operation.STOPPING, desired_state=Desired.STANDBY)
+    await eventually(lambda: deployment.knows(one.slug, Phase.RUNNING))
+    ends.raw.write(masked(b"x"))  # while it is stopping, editors save
+    assert await ends.raw.reader.readexactly(3) == b"\x82\x01x"
+    await deployment.becomes(one.id, operation=Operation.NONE, phase=Phase.STANDBY)
     assert await ends.close_code() == 1001
     stays.raw.write(masked(b"x"))
     assert await stays.raw.reader.readexactly(3) == b"\x82\x01x"

@@ -147,12 +147,12 @@ def unneeded(package: Path, platform: str) -> Iterator[Path]:
 
 def add_companion(package: Path) -> None:
     """Puts what makes the editor know its workspace into VS Code: our extension among the built-in ones, and the front
-    door's script into its page. Raises ValueError if that page has no head."""
+    door's script into its page. Raises IdeError if that page is not what it was."""
     shutil.copytree(EXTENSION, package / _VSCODE / "extensions" / "codehub")
     page = package / _WORKBENCH
     head, mark, body = page.read_text().partition("<head>")
     if not mark:
-        raise ValueError(f"{_WORKBENCH} has no head")
+        raise IdeError(f"{_WORKBENCH} has no head: this version of VS Code is not one that CodeHub knows")
     page.write_text(f"{head}{mark}\n\t\t{_SCRIPT}{body}")
 
 
