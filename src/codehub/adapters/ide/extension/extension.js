@@ -63,7 +63,7 @@ async function activate(context) {
       if (data.state.phase !== "running" && phase === "running") await vscode.workspace.saveAll(false);
       phase = data.state.phase;
     } else if (data.write) {
-      await journal.flush();
+      await Promise.all([journal.flush(), journal.rememberTabs()]);
       channel.postMessage({ written: true });
     }
   };
@@ -155,7 +155,10 @@ class Journal {
   static async open(base) {
     const db = await request(
       Object.assign(indexedDB.open(`codehub ${base}`, 1), {
-        onupgradeneeded: ({ target }) => target.result.createObjectStore("unsaved", { keyPath: ["tab", "uri"] }),
+        onupgradeneeded: ({ target }) => {
+          target.result.createObjectStore("unsaved", { keyPath: ["tab", "uri"] });
+          target.result.createObjectStore("left"); // what a tab had open when it left
+        },
       }),
     );
     const journal = new Journal(db);
@@ -249,8 +252,28 @@ class Journal {
     return request(this.store("readwrite").delete([this.tab, key]));
   }
 
-  store(mode) {
-    return this.db.transaction("unsaved", mode, { durability: "strict" }).objectStore("unsaved");
+  store(mode, name = "unsaved") {
+    return this.db.transaction(name, mode, { durability: "strict" }).objectStore(name);
+  }
+
+  // VS Code writes its own list every few seconds: what was opened just before the stop would be missing.
+  rememberTabs() {
+    const texts = vscode.window.tabGroups.all.flatMap((group) => group.tabs).filter((tab) => tab.input instanceof vscode.TabInputText);
+    const uris = texts.map((tab) => tab.input.uri.toString());
+    const active = vscode.window.tabGroups.activeTabGroup.activeTab?.input;
+    const last = active instanceof vscode.TabInputText ? active.uri.toString() : uris.at(-1);
+    return request(this.store("readwrite", "left").put({ uris, last, at: Date.now() }, "tabs"));
+  }
+
+  async reopenTabs() {
+    const left = await request(this.store("readonly", "left").get("tabs"));
+    if (!left) return;
+    await request(this.store("readwrite", "left").delete("tabs"));
+    const open = new Set(vscode.window.tabGroups.all.flatMap((group) => group.tabs).map((tab) => tab.input?.uri?.toString()));
+    const isFile = (uri) => !uri.startsWith("untitled:");
+    for (const uri of left.uris.filter((uri) => isFile(uri) && (!open.has(uri) || uri === left.last)).sort((a, b) => (a === left.last) - (b === left.last))) {
+      await vscode.window.showTextDocument(vscode.Uri.parse(uri), { preview: false }).then(undefined, () => {}); // it may be gone
+    }
   }
 
   async flush() {
@@ -260,6 +283,7 @@ class Journal {
 
   // What tabs that are gone had not saved.
   async recover() {
+    await this.reopenTabs();
     const records = await request(this.store("readonly").getAll());
     const held = navigator.locks ? (await navigator.locks.query()).held.map((lock) => lock.name) : [];
     const isOpen = ({ tab, at }) => (navigator.locks ? held.includes(this.lockName(tab)) : Date.now() - at < 60_000);
