@@ -24,6 +24,7 @@ async def test_it_hears_of_a_stop_at_once_and_of_the_sleep_after(deployment: Dep
     first = (await deployment.get(demo, "/_codehub/editor", ann)).json()
     assert (first["phase"], first["name"], first["run"]) == ("running", demo.name, demo.home.ready_instance)
     assert 0 < first["stops_in"] <= 630
+    assert first["warnings"] == [300.0, 120.0]
 
     waiting = asyncio.ensure_future(deployment.get(demo, f"/_codehub/editor?seen={first['version']}", ann))
     await asyncio.sleep(0.05)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from codehub.domain.errors import Conflict
-from codehub.domain.idle import IdlePolicy
+from codehub.domain.idle import IdlePolicy, idle_ttl, warning_leads
 from codehub.domain.lifecycle import TURNING_POINTS, Lifecycle, explain
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor, WorkspaceSpecs
@@ -27,10 +27,11 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class StopForecast:
     """In how many seconds a workspace stops, and for which reason: idle, lease_ended or max_lifetime. None: it does
-    not."""
+    not. `warnings`: how many seconds before that people are told of it."""
 
     seconds: float | None
     reason: str | None
+    warnings: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class Lifecycles:
         found = explain(ws, await self.views.lease_until(ws.id), (), self.policy, now)
         if found.stops_at is None:
             return StopForecast(None, None)
-        return StopForecast(max((found.stops_at - now).total_seconds(), 0.0), found.stop_reason)
+        leads = tuple(lead.total_seconds() for lead in warning_leads(idle_ttl(ws, self.policy)))
+        return StopForecast(max((found.stops_at - now).total_seconds(), 0.0), found.stop_reason, leads)
 
     async def note_activity(self, ws: Workspace, actor: Actor) -> None:
         """Counts as somebody's work in the workspace, at once: no idle stop comes before its time has passed anew."""

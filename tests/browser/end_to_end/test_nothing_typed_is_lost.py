@@ -37,7 +37,7 @@ async def tab(desk: Workspace, user: BrowserUser) -> Tab:
 
 
 async def types(tab: Tab, text: str) -> None:
-    await tab.open_file("notes.txt")
+    await tab.page.click(".editor-group-container.active .monaco-editor .view-line")
     await tab.page.keyboard.press("Control+Home")
     await tab.page.keyboard.type(text)
 
@@ -122,6 +122,7 @@ LONG = [pytest.param(each, marks=pytest.mark.long) for each in (archived, front_
 
 @pytest.mark.parametrize("happens", [stopped, killed, *LONG])
 async def test_nothing_typed_is_lost(happens: Happening, desk: Workspace, tab: Tab, hub: Installation) -> None:
+    await tab.open_file("notes.txt")
     await types(tab, BEFORE)
     await happens(desk, tab, hub)
     await is_saved_after_all(desk, tab)

@@ -6,8 +6,6 @@
 
 const vscode = require("vscode");
 
-const WARN_SECONDS = 10 * 60;
-const LAST_SECONDS = 2 * 60;
 const WRITE_MS = 100; // after the last key; what is typed in between is written with it
 const LARGEST = 20 << 20;
 
@@ -128,14 +126,14 @@ class SleepStatus {
     const left = this.until === null ? null : (this.until - Date.now()) / 1000;
     this.item.text = left === null ? `$(clock) ${texts.stays}` : `$(clock) ${texts.sleeps(duration(left))}`;
     this.item.tooltip = texts[this.state.reason] ?? "";
-    const soon = left !== null && left < WARN_SECONDS;
+    const soon = left !== null && left < Math.max(0, ...this.state.warnings);
     this.item.backgroundColor = soon ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
     this.item.show();
     if (soon && this.state.phase === "running") this.warn(left);
   }
 
   async warn(left) {
-    const stage = left < LAST_SECONDS ? "last" : "first";
+    const stage = left < Math.min(...this.state.warnings) ? "last" : "first";
     if (this.warned === stage || this.warned === "last") return;
     this.warned = stage;
     const chosen = await vscode.window.showWarningMessage(texts.warn(this.state.name, duration(left)), texts.keep);
@@ -272,7 +270,7 @@ class Journal {
     const open = new Set(vscode.window.tabGroups.all.flatMap((group) => group.tabs).map((tab) => tab.input?.uri?.toString()));
     const isFile = (uri) => !uri.startsWith("untitled:");
     for (const uri of left.uris.filter((uri) => isFile(uri) && (!open.has(uri) || uri === left.last)).sort((a, b) => (a === left.last) - (b === left.last))) {
-      await vscode.window.showTextDocument(vscode.Uri.parse(uri), { preview: false }).then(undefined, () => {}); // it may be gone
+      await vscode.window.showTextDocument(vscode.Uri.parse(uri), { preview: false, preserveFocus: true }).then(undefined, () => {}); // it may be gone
     }
   }
 
@@ -328,7 +326,7 @@ class Journal {
     const edit = new vscode.WorkspaceEdit();
     edit.replace(place, new vscode.Range(0, 0, document.lineCount, 0), text);
     if (!(await vscode.workspace.applyEdit(edit)) || !(await document.save())) throw new Error("it cannot be saved");
-    await vscode.window.showTextDocument(document, { preview: false });
+    await vscode.window.showTextDocument(document, { preview: false, preserveFocus: true });
     return name;
   }
 
