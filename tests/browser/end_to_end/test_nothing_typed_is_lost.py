@@ -128,6 +128,15 @@ async def test_nothing_typed_is_lost(happens: Happening, desk: Workspace, tab: T
     await is_saved_after_all(desk, tab)
 
 
+async def test_below_a_path_of_the_platform_too(desk: Workspace, user: BrowserUser, hub: Installation) -> None:
+    """There workspaces share an origin, and so the browser's storage: the one that sleeps is the one that is told."""
+    tab = await user.opens(desk.by_path)
+    await tab.open_file("notes.txt")
+    await types(tab, BEFORE)
+    await stopped(desk, tab, hub)
+    await is_saved_after_all(desk, tab)
+
+
 async def is_saved_after_all(desk: Workspace, tab: Tab) -> None:
     """What was typed is there, and the editor works: what is typed next is saved too."""
     await tab.page.wait_for_selector(".tab.active[data-resource-name='notes.txt']")

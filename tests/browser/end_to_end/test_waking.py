@@ -51,6 +51,7 @@ BY_ITSELF = """address => {
 
 async def test_what_nobody_meant_wakes_nothing(ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace("quiet", "RUNNING")
+    await user.context.route("**/_codehub/editor.js", lambda route: route.abort())  # an editor that does not leave
     tab = await user.opens(desk.url)
     await tab.open_terminal()
     await desk.brought_to("STANDBY")

@@ -51,6 +51,7 @@ function duration(seconds) {
 
 async function activate(context) {
   const base = await basePath();
+  if (base === null) return;
   const channel = new BroadcastChannel(`codehub ${base}_codehub/`);
   const journal = await Journal.open(base);
   const sleep = new SleepStatus(channel);
@@ -79,14 +80,20 @@ async function activate(context) {
   await journal.recover();
 }
 
-// Where VS Code's page is: below "/" of a host of its own, or below the path of the workspace.
+// Where VS Code's page is: below "/" of a host of its own, or below the path of the workspace. Workspaces below paths share
+// an origin and its storage, so without an answer nothing is done: one must never get what was typed in another.
 async function basePath() {
-  try {
-    const callback = await vscode.env.asExternalUri(vscode.Uri.parse(`${vscode.env.uriScheme}://codehub.codehub/`));
-    return /^\/w\/[0-9a-f-]{36}\//.exec(callback.path)?.[0] ?? "/";
-  } catch {
-    return "/";
+  const uri = vscode.Uri.parse(`${vscode.env.uriScheme}://codehub.codehub/`);
+  const callback = await vscode.env.asExternalUri(uri).then(({ path }) => path, () => "");
+  const found = /^\/w\/[0-9a-f-]{36}\//.exec(callback)?.[0];
+  if (found) return found;
+  for (let wait = 1000; wait < 60_000; wait *= 2) {
+    const answer = await fetch(`${self.origin}/_codehub/editor`).catch(() => null);
+    if (answer?.ok) return "/"; // a workspace's own host
+    if (answer?.status === 404) return null;
+    await new Promise((resolve) => setTimeout(resolve, wait));
   }
+  return null;
 }
 
 async function keepAlive(channel) {
