@@ -55,7 +55,7 @@ async def test_archives_that_are_unmounted_are_neither_lost_nor_written_below(si
     mount.mkdir()
     await site.want(living, Desired.ARCHIVED)
     await site.want(sleeping, Desired.STANDBY)
-    await has_said(leader, "another world")
+    await has_said(leader, "wrong backend")
     await asyncio.sleep(3)
     assert list(mount.iterdir()) == []
     errors = [(await site.row(key)).error_info for key in (sleeping, living)]
