@@ -159,11 +159,7 @@ class OwnEngine:
         self._until_it_answers()
 
     def load(self, image: str) -> None:
-        """Copy an image from the machine's engine, by way of a container's file system.
-
-        Not with `docker save`: that mounts a layer as the upper directory of an overlay while containers use it as a
-        lower one, which the kernel leaves undefined (moby issue 39663), and once failed on a file that was there.
-        """
+        """Copy an image from the machine's engine, by way of a container's file system: as one layer."""
         described = subprocess.run(["docker", "image", "inspect", image], check=True, capture_output=True)
         changes = [f"--change={line}" for line in _dockerfile_lines(json.loads(described.stdout)[0]["Config"])]
         created = subprocess.run(["docker", "create", image], check=True, capture_output=True, text=True)
