@@ -74,3 +74,24 @@ def test_signals_are_passed_on_and_a_pipe_that_breaks_ends_what_the_command_runs
 def test_it_does_not_go_by_its_interpreter_s_name(agent: list[str]) -> None:
     done = ran(agent, "sh", "-c", "cat /proc/$PPID/comm")
     assert done.stdout == "codehub-agent\n"
+
+
+@pytest.mark.parametrize(("is_used", "said"), [(True, ["other\n", "told\n"]), (False, ["told\n", ""])])
+def test_while_somebody_is_connected_the_end_is_told_a_moment_later(is_used: bool, said: list[str]) -> None:
+    """Another signal overtakes the end that is held back, and a second request to end is passed on at once."""
+    script = "trap 'echo other' USR1; trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
+    program = (
+        "import os, sys, time\nfrom codehub.agent.__main__ import Command\n"
+        f"Command(['sh', '-c', sys.argv[1]], os.environ, lambda: {is_used})\nwhile True: time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        if is_used:
+            process.send_signal(signal.SIGUSR1)
+        heard = [process.stdout.readline()]
+        process.send_signal(signal.SIGTERM)
+        heard.append(process.stdout.readline())
+    assert heard == said
+    assert process.returncode == 3

@@ -24,6 +24,7 @@ const TEXTS = {
     recovered: (names) => `Brought back what you had typed: ${names}`,
     conflict: (name) => `${name} was changed elsewhere. What you had typed in it is open beside it.`,
     compare: "Compare",
+    notKept: "The workspace could not be kept awake. Try again, or use the dashboard.",
   },
   ko: {
     sleeps: (time) => `${time} 후 잠듦`,
@@ -39,6 +40,7 @@ const TEXTS = {
     recovered: (names) => `입력했던 내용을 되살렸습니다: ${names}`,
     conflict: (name) => `${name} 파일이 다른 곳에서 바뀌었습니다. 입력했던 내용은 옆에 열려 있습니다.`,
     compare: "비교",
+    notKept: "워크스페이스를 켜 둘 수 없습니다. 다시 시도하거나 대시보드를 이용하세요.",
   },
 };
 const language = vscode.env.language !== "en" ? vscode.env.language : navigator.language;
@@ -61,6 +63,8 @@ async function activate(context) {
       sleep.hear(data.state);
       if (data.state.phase !== "running" && phase === "running") await vscode.workspace.saveAll(false);
       phase = data.state.phase;
+    } else if (data.notKept) {
+      vscode.window.showWarningMessage(texts.notKept);
     } else if (data.write) {
       await Promise.all([journal.flush(), journal.rememberTabs()]);
       channel.postMessage({ written: true });

@@ -7,7 +7,7 @@
 const base = new URL("_codehub/", document.baseURI).pathname;
 const channel = new BroadcastChannel(`codehub ${base}`);
 const LOCK = `codehub ${base}`;
-const PATIENCE = 45_000; // the server answers after 25 s
+const TIMEOUT = 45_000; // the server answers after 25 s
 const AT_LEAST = 300; // between two questions
 const TICK = 2_000;
 const LEAVE = 700; // for the extension to write down what is not saved
@@ -19,7 +19,7 @@ let leaving = false;
 // ── asking ──
 
 async function ask(path, options, signal) {
-  const limit = AbortSignal.timeout(PATIENCE);
+  const limit = AbortSignal.timeout(TIMEOUT);
   const answer = await fetch(base + path, {
     cache: "no-store",
     signal: signal ? AbortSignal.any([signal, limit]) : limit,
@@ -114,8 +114,12 @@ function hear(next) {
 channel.addEventListener("message", ({ data }) => {
   if (data.state) hear(data.state);
   else if (data.hello && state) channel.postMessage({ state: aged(state) });
-  else if (data.keep !== undefined && holds) post(data.keep ? `keep?seconds=${data.keep}` : "keep").then(tell, () => {});
+  else if (data.keep !== undefined && holds) keep(data.keep);
 });
+
+function keep(seconds) {
+  post(seconds ? `keep?seconds=${seconds}` : "keep").then(tell, () => channel.postMessage({ notKept: true }));
+}
 
 function aged(old) {
   const passed = (Date.now() - old.heard) / 1000;
