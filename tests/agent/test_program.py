@@ -78,8 +78,13 @@ def test_it_does_not_go_by_its_interpreter_s_name(agent: list[str]) -> None:
 
 @pytest.mark.parametrize(("is_used", "said"), [(True, ["other\n", "told\n"]), (False, ["told\n", ""])])
 def test_while_somebody_is_connected_the_end_is_told_a_moment_later(is_used: bool, said: list[str]) -> None:
-    """Another signal overtakes the end that is held back, and a second request to end is passed on at once."""
-    script = "trap 'echo other' USR1; trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
+    """Another signal overtakes the end that is held back, and a second request to end is passed on at once.
+
+    The shell tells only of the first: a second signal between `echo` and `exit` would make it say so twice.
+    """
+    script = (
+        "trap 'echo other' USR1; trap 'trap \"\" TERM; echo told; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
+    )
     program = (
         "import os, sys, time\nfrom codehub.agent.__main__ import Command\n"
         f"Command(['sh', '-c', sys.argv[1]], os.environ, lambda: {is_used})\nwhile True: time.sleep(60)"
