@@ -4,7 +4,7 @@ Every effect is idempotent, and "already so" is success. A backend that does not
 nothing is known, and the effect may yet happen. Only resources with our install label are seen or touched.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -33,6 +33,25 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class GitCredential:
+    """The user name and token with which git signs in at a host over https."""
+
+    host: str
+    username: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StartSecrets:
+    """What a workspace is given at its start through memory alone, and what the backend's own description of a
+    container never shows: environment variables, git credentials, and private SSH keys in OpenSSH's format."""
+
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    git_credentials: Sequence[GitCredential] = ()
+    ssh_keys: Sequence[str] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """What a container is started with. `image_ref` empty: the runtime's own image."""
 
@@ -41,6 +60,7 @@ class ContainerSpec:
     image_ref: str
     env: Mapping[str, str] = field(default_factory=dict)
     share: Resources = Resources()
+    secrets: StartSecrets = StartSecrets()
 
 
 @dataclass(frozen=True, slots=True)
