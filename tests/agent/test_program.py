@@ -21,6 +21,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        yield
+
+
 @pytest.fixture(params=["as a module", "as a bundle"], scope="module")
 def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     if request.param == "as a module":
@@ -31,8 +38,12 @@ def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     yield [*ALONE, *(word.replace(PLACE, str(place)) for word in COMMAND)]
 
 
+def _kept() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PATH", "XDG_RUNTIME_DIR")}
+
+
 def ran(agent: list[str], *command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": os.environ["PATH"], KEY_VARIABLE: KEY, **env}
+    environ = {**_kept(), KEY_VARIABLE: KEY, **env}
     return subprocess.run([*agent, *command], capture_output=True, text=True, check=False, env=environ, timeout=60)
 
 
@@ -51,7 +62,7 @@ def test_the_command_gets_the_environment_and_not_the_key(agent: list[str]) -> N
 def test_a_command_that_is_not_there_is_named(agent: list[str]) -> None:
     done = ran(agent, "no-such-program")
     assert done.returncode == 127
-    assert done.stderr == "codehub-agent: the command no-such-program cannot be run: No such file or directory\n"
+    assert done.stderr == "codehub: the command no-such-program cannot be run: there is no such program\n"
 
 
 def test_without_a_key_it_does_not_start(agent: list[str]) -> None:
@@ -62,7 +73,7 @@ def test_without_a_key_it_does_not_start(agent: list[str]) -> None:
 
 def test_signals_are_passed_on_and_a_pipe_that_breaks_ends_what_the_command_runs(agent: list[str]) -> None:
     script = "trap 'echo told; exit 3' TERM; yes | head -1; echo ready; while :; do sleep 0.1; done"
-    environ = {"PATH": os.environ["PATH"], KEY_VARIABLE: KEY}
+    environ = {**_kept(), KEY_VARIABLE: KEY}
     with subprocess.Popen([*agent, "sh", "-c", script], stdout=subprocess.PIPE, text=True, env=environ) as process:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["y\n", "ready\n"]

@@ -1,13 +1,14 @@
 """Stands for the IDE: a few lines of HTTP. `python fake_ide.py SOCKET|PORT [--deaf | --stubborn | --spawn]`.
 
 Asked for `/listen/HOST/PORT/WORD`, it leaves a program behind that listens there and says WORD to whoever connects; the
-answer is the port. `shared`, `only6` as a further word set the socket's option of that kind. Whoever is asked for
-`/for/NAME` writes that down in its log.
+answer is the port. `shared`, `only6` as a further word set the socket's option of that kind. Asked for `/environment`,
+it answers with its variables in JSON. Whoever is asked for `/for/NAME` writes that down in its log.
 
 deaf: listens but never answers. stubborn: does not end when asked. spawn: leaves a daemon that hides in a session of
 its own and ignores being asked.
 """
 
+import json
 import os
 import signal
 import socket
@@ -64,6 +65,8 @@ def _listen(host: str, port: int, word: bytes, options: tuple[str, ...], tell: i
 
 def answer(request: bytes) -> str:
     path = request.split(b" ")[1].decode() if b" " in request else "/"
+    if path == "/environment":
+        return json.dumps(dict(os.environ))
     return listener(*path.split("/")[2:]) if path.startswith("/listen/") else ""
 
 

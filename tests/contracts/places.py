@@ -4,6 +4,7 @@ Every call of `runtime()` or `jobs()` is another coordinator's view of the same 
 """
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.jobs import PROGRAM
 from codehub.adapters.process.table import orphans
+from codehub.adapters.readiness_probe import Streams
 from codehub.agent.handshake import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
@@ -59,6 +61,10 @@ class Place(Protocol):
 
     async def listen(self, workspace_id: UUID, port: int = 0) -> int:
         """A program in the running workspace listens on loopback; the port it got. 0: any."""
+        ...
+
+    async def environment(self, workspace_id: UUID) -> Mapping[str, str]:
+        """The variables that the IDE in the running workspace has."""
         ...
 
     def write(self, volume: str, value: int) -> None: ...
@@ -95,6 +101,11 @@ class MemoryPlace:
     async def listen(self, workspace_id: UUID, port: int = 0) -> int:
         self.state.listen(workspace_id, port or 8080)
         return port or 8080
+
+    async def environment(self, workspace_id: UUID) -> Mapping[str, str]:
+        spec = self.state.containers[workspace_id].spec
+        assert spec is not None
+        return {**spec.env, **spec.secrets.env}
 
     def write(self, volume: str, value: int) -> None:
         content = self.state.volumes[volume].content
@@ -154,17 +165,21 @@ class ProcessPlace:
 
     async def listen(self, workspace_id: UUID, port: int = 0, host: str = "127.0.0.1", word: str = "hello") -> int:
         """`word`: what it says to whoever connects, and its socket's options after a slash."""
+        body = await self._ask(workspace_id, f"/listen/{host}/{port}/{word}")
+        if not body:
+            raise OSError(f"it could not listen on {host}:{port}")
+        return int(body)
+
+    async def environment(self, workspace_id: UUID) -> Mapping[str, str]:
+        variables: dict[str, str] = json.loads(await self._ask(workspace_id, "/environment"))
+        return variables
+
+    async def _ask(self, workspace_id: UUID, path: str) -> bytes:
         runtime = self.runtime()
         await eventually(lambda: runtime.answers(workspace_id))
         endpoint = await runtime.endpoint(workspace_id)
         assert endpoint
-        reader, writer = await asyncio.open_unix_connection(endpoint.socket)
-        writer.write(f"GET /listen/{host}/{port}/{word} HTTP/1.1\r\n\r\n".encode())
-        body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
-        writer.close()
-        if not body:
-            raise OSError(f"it could not listen on {host}:{port}")
-        return int(body)
+        return await _answer(await asyncio.open_unix_connection(endpoint.socket), path)
 
     def write(self, volume: str, value: int) -> None:
         home = self.runtime().homes.home(volume)
@@ -224,15 +239,18 @@ class DockerPlace:
         await (await engine.docker()).containers.container(seen.instance).kill()
 
     async def listen(self, workspace_id: UUID, port: int = 0, host: str = "127.0.0.1") -> int:
+        return int(await self._ask(workspace_id, f"/listen/{host}/{port}/hello"))
+
+    async def environment(self, workspace_id: UUID) -> Mapping[str, str]:
+        variables: dict[str, str] = json.loads(await self._ask(workspace_id, "/environment"))
+        return variables
+
+    async def _ask(self, workspace_id: UUID, path: str) -> bytes:
         runtime = self.runtime()
         await eventually(lambda: runtime.answers(workspace_id))
         endpoint = await runtime.endpoint(workspace_id)
         assert endpoint
-        reader, writer = await _open(endpoint)
-        writer.write(f"GET /listen/{host}/{port}/hello HTTP/1.1\r\n\r\n".encode())
-        body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
-        writer.close()
-        return int(body)
+        return await _answer(await _open(endpoint), path)
 
     def mountpoint(self, volume: str) -> Path:
         asked = ["docker", "volume", "inspect", "--format", "{{.Mountpoint}}", volume]
@@ -254,7 +272,15 @@ class DockerPlace:
         self._archives.close()
 
 
-async def _open(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _answer(streams: Streams, path: str) -> bytes:
+    reader, writer = streams
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
+    writer.close()
+    return body
+
+
+async def _open(endpoint: Endpoint) -> Streams:
     assert endpoint.host
     assert endpoint.port
     assert endpoint.inside

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -10,7 +11,7 @@ import pytest
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Runtime
+from codehub.ports.runtime import ContainerSpec, Runtime, StartSecrets
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace, names
 from tests.eventually import eventually
 
@@ -141,6 +142,18 @@ async def test_a_running_container_stays_as_it_is(place: Place, runtime: Runtime
     await runtime.start_container(spec)
     await place.runtime().start_container(spec)
     assert await instance(runtime, spec.workspace_id) == before
+
+
+async def test_secrets_are_in_the_environment_inside_beside_what_everybody_may_see(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    secret = "two lines\nand = signs, 한국어 " + "x" * 60_000
+    secrets = StartSecrets(env={"TOKEN": secret, "EMPTY": ""})
+    await runtime.start_container(replace(spec, env={"PLAIN": "seen"}, secrets=secrets))
+    found = await place.environment(spec.workspace_id)
+    assert {name: found[name] for name in ("PLAIN", "TOKEN", "EMPTY")} == {"PLAIN": "seen", **secrets.env}
+    await runtime.start_container(replace(spec, secrets=StartSecrets(env={"TOKEN": "another"})))
+    assert (await place.environment(spec.workspace_id))["TOKEN"] == secret
 
 
 async def test_an_exited_container_is_seen_and_replaced(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:

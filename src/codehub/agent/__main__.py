@@ -1,8 +1,9 @@
 """`codehub-agent COMMAND …`: runs a workspace's command and leads CodeHub's connections to its ports.
 
-The command is the image's own. It gets our environment without the key, our signals are passed on to it, and its end is
-ours, with its exit code. While anybody is connected, the signal to end is passed on a moment later: editors hear of the
-stop at the same time as we do, and save what was typed.
+The command is the image's own. It gets our environment without the key, and the secrets of this start, for which we
+wait if there are any. Our signals are passed on to it, and its end is ours, with its exit code. While anybody is
+connected, the signal to end is passed on a moment later: editors hear of the stop at the same time as we do, and save
+what was typed.
 """
 
 import os
@@ -14,17 +15,23 @@ from types import FrameType
 
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, KEY_VARIABLE
 from codehub.agent.relay import Relay, listen
+from codehub.agent.secrets import SECRETS_VARIABLE, SHELL, behind_setup, decode
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _NOT_FOUND, _SIGNALLED = 127, 128
 SAVE_SECONDS = 3.0
+_RUNTIME_DIRECTORY = "/run"
+"""Where the sockets of this start are, unless the environment names another: in memory, in every container of ours."""
 
 
 class Command:
     """The workspace's own command, as a child of the agent."""
 
-    def __init__(self, words: Sequence[str], environ: Mapping[str, str], is_used: Callable[[], bool]) -> None:
+    def __init__(
+        self, words: Sequence[str], environ: Mapping[str, str], is_used: Callable[[], bool], given: bytes = b""
+    ) -> None:
+        """`given`: what the command finds on its standard input."""
         signal.signal(signal.SIGCHLD, self._ended)
         for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
@@ -35,12 +42,17 @@ class Command:
         defaults = [*_PASSED_ON, *_IGNORED_BY_PYTHON, signal.SIGCHLD, signal.SIGALRM]
         # A child that ends at once would be asked for before it has a number here.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, *_PASSED_ON])
+        file = _in_memory(given)
         try:
-            self._pid = os.posix_spawnp(words[0], list(words), dict(environ), setsigmask=[], setsigdef=defaults)
+            actions = [(os.POSIX_SPAWN_DUP2, file, 0)]
+            self._pid = os.posix_spawnp(
+                words[0], list(words), dict(environ), file_actions=actions, setsigmask=[], setsigdef=defaults
+            )
         except OSError as error:
             sys.stderr.write(f"codehub-agent: the command {words[0]} cannot be run: {error.strerror}\n")
             sys.stderr.flush()
             os._exit(_NOT_FOUND)
+        os.close(file)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
@@ -68,8 +80,25 @@ class Command:
             os._exit(code if code >= 0 else _SIGNALLED - code)
 
 
+def _in_memory(text: bytes) -> int:
+    """A file without a name that holds the text and is read from its beginning; children do not inherit it."""
+    file = os.memfd_create("codehub-agent")
+    os.write(file, text)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _run(words: Sequence[str], relay: Relay, secrets: bytes) -> None:
+    """Run the command behind the script that sets git and SSH up; in an image without a shell, the command alone."""
+    env, given = decode(secrets) if secrets else ({}, b"")
+    directory = os.environ.get("XDG_RUNTIME_DIR", _RUNTIME_DIRECTORY) + "/codehub"
+    command = behind_setup(words, directory) if os.access(SHELL, os.X_OK) else words
+    Command(command, {**os.environ, **env}, relay.is_used, given)
+
+
 def main() -> None:
     key = bytes.fromhex(os.environ.pop(KEY_VARIABLE, ""))
+    waits = os.environ.pop(SECRETS_VARIABLE, "")
     if len(key) != KEY_BYTES or len(sys.argv) == 1:
         sys.exit(
             f"codehub-agent: {KEY_VARIABLE} must hold {KEY_BYTES} bytes in hexadecimal digits, and a command follow"
@@ -78,8 +107,9 @@ def main() -> None:
     with suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123 - pathlib is a third of our memory
         name.write("codehub-agent")
     listener = listen("0.0.0.0", AGENT_PORT)  # noqa: S104 - the container's own addresses
-    relay = Relay(listener, key)
-    Command(sys.argv[1:], os.environ, relay.is_used)
+    relay = Relay(listener, key, (lambda secrets: _run(sys.argv[1:], relay, secrets)) if waits else None)
+    if not waits:
+        _run(sys.argv[1:], relay, b"")
     relay.serve()
 
 

@@ -5,12 +5,16 @@
     caller → agent   port, HMAC(key, caller, address, both nonces, port)
     agent  → caller  status; after OPEN both sides' bytes pass as they are
 
+A caller that asks for the port SECRETS offers the secrets of this start instead: after WANTED it sends them sealed,
+with a key that is of this connection alone, and hears OPEN once they are taken.
+
 The key never crosses the wire. The agent proves itself first: whoever else has got its address sees one random number.
 The address that was dialled is part of both proofs, so that nobody can pass the handshake on to the real agent.
-`dial` is the caller's side, relay.py the agent's.
+`dial` and `hand_over` are the caller's side, relay.py the agent's.
 """
 
 import asyncio
+import hashlib
 import hmac
 import os
 import socket
@@ -28,6 +32,10 @@ REQUEST_BYTES = PORT_BYTES + PROOF_BYTES
 
 KEY_VARIABLE = "CODEHUB_AGENT_KEY"
 """Names the key of this start in the agent's environment, in hexadecimal digits."""
+SECRETS = 0
+"""What a caller asks for, instead of a port, that has the secrets of this start to hand over."""
+SIZE_BYTES = 4
+MOST_SECRETS_BYTES = 8 << 20
 AGENT_PORT = 61079
 """Where the agent listens: above the ports that programs are given and below none that people choose."""
 
@@ -37,6 +45,10 @@ class Status(IntEnum):
     NOTHING_LISTENS = 1
     NOT_ALLOWED = 2
     """The agent's own port, or no port at all."""
+    WANTED = 3
+    """The agent waits for the secrets of this start."""
+    NOT_WANTED = 4
+    """The agent has the secrets of this start already, or was started without any."""
 
 
 class Transcript:
@@ -53,6 +65,20 @@ class Transcript:
 
     def callers_proof(self, port: int) -> bytes:
         return self._proof(b"caller " + port.to_bytes(PORT_BYTES, "big"))
+
+    def seal(self, secrets: bytes) -> bytes:
+        """The secrets for the other side of this connection alone: their size, then encrypted and authenticated."""
+        sealed = self._encrypted(secrets)
+        return len(sealed).to_bytes(SIZE_BYTES, "big") + sealed + self._proof(b"sealed " + sealed)
+
+    def unseal(self, sealed: bytes, proof: bytes) -> bytes | None:
+        """What was sealed, without its size; None if it was changed on the way."""
+        return self._encrypted(sealed) if proofs_agree(proof, self._proof(b"sealed " + sealed)) else None
+
+    def _encrypted(self, text: bytes) -> bytes:
+        """The text, encrypted or decrypted: it is combined with a stream of bytes that only this connection has."""
+        stream = hashlib.shake_256(self._proof(b"stream ")).digest(len(text))
+        return (int.from_bytes(text, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(text), "big")
 
     def _proof(self, what: bytes) -> bytes:
         return hmac.digest(self._key, what + self._context, "sha256")
@@ -77,19 +103,43 @@ class NotAllowed(ConnectionRefusedError):
 async def dial(address: tuple[str, int], key: bytes, port: int) -> socket.socket:
     """A connection to `port` inside the workspace whose agent is at `address`. Raises OSError; the caller sets the
     deadline."""
-    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+    sock = await _connected(address)
     try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, address)
-        await _handshake(sock, address, key, port)
+        _, status = await _handshake(sock, address, key, port)
+        if status == Status.NOTHING_LISTENS:
+            raise NothingListens(f"nothing listens on port {port}")
+        if status != Status.OPEN:
+            raise NotAllowed(f"port {port} is not led to")
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-async def _handshake(sock: socket.socket, address: tuple[str, int], key: bytes, port: int) -> None:
+async def hand_over(address: tuple[str, int], key: bytes, secrets: bytes) -> None:
+    """Gives the agent at `address` the secrets of its start. One that has them already, or waits for none, is left
+    alone. Raises OSError; the caller sets the deadline."""
+    with await _connected(address) as sock:
+        transcript, status = await _handshake(sock, address, key, SECRETS)
+        if status == Status.WANTED:
+            await asyncio.get_running_loop().sock_sendall(sock, transcript.seal(secrets))
+            await _exactly(sock, 1)
+
+
+async def _connected(address: tuple[str, int]) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _handshake(sock: socket.socket, address: tuple[str, int], key: bytes, port: int) -> tuple[Transcript, int]:
+    """What both sides know now, and the agent's status."""
     loop = asyncio.get_running_loop()
     nonce = os.urandom(NONCE_BYTES)
     await loop.sock_sendall(sock, PROTOCOL + nonce)
@@ -98,11 +148,7 @@ async def _handshake(sock: socket.socket, address: tuple[str, int], key: bytes, 
     if not proofs_agree(answer[NONCE_BYTES:], transcript.agents_proof()):
         raise NotProven(f"what answers at {address[0]} is not the container that was started there")
     await loop.sock_sendall(sock, port.to_bytes(PORT_BYTES, "big") + transcript.callers_proof(port))
-    status = (await _exactly(sock, 1))[0]
-    if status == Status.NOTHING_LISTENS:
-        raise NothingListens(f"nothing listens on port {port}")
-    if status != Status.OPEN:
-        raise NotAllowed(f"port {port} is not led to")
+    return transcript, (await _exactly(sock, 1))[0]
 
 
 async def _exactly(sock: socket.socket, size: int) -> bytes:

@@ -11,13 +11,18 @@ import socket
 import struct
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from codehub.agent.handshake import (
     HELLO_BYTES,
+    MOST_SECRETS_BYTES,
     NONCE_BYTES,
     PORT_BYTES,
+    PROOF_BYTES,
     PROTOCOL,
     REQUEST_BYTES,
+    SECRETS,
+    SIZE_BYTES,
     Status,
     Transcript,
     proofs_agree,
@@ -86,11 +91,40 @@ class Handshake(Connection):
             relay.close(self)
             return
         host, own_port = self.sock.getsockname()[:2]
-        if port in (0, own_port):
+        if port == SECRETS:
+            relay.wait_for_secrets(self, transcript)
+            return
+        if port == own_port:
             self.sock.send(bytes([Status.NOT_ALLOWED]))
             relay.close(self)
             return
         relay.connect(self, [("127.0.0.1", port), ("::1", port), (host, port)])
+
+
+class SecretsOffered(Connection):
+    """A caller that hands over the secrets of this start: their size, then sealed, then a proof that they are whole."""
+
+    __slots__ = ("_held", "_transcript", "until")
+
+    def __init__(self, sock: socket.socket, transcript: Transcript, until: float) -> None:
+        super().__init__(sock)
+        self._transcript = transcript
+        self._held = b""
+        self.until = until
+
+    def ready(self, relay: "Relay", events: int) -> None:
+        del events
+        data = self.sock.recv(_BUFFER_BYTES)
+        self._held += data
+        size = int.from_bytes(self._held[:SIZE_BYTES], "big")
+        if not data or size > MOST_SECRETS_BYTES:
+            relay.close(self)
+        elif len(self._held) >= SIZE_BYTES + size + PROOF_BYTES:
+            end = SIZE_BYTES + size
+            secrets = self._transcript.unseal(self._held[SIZE_BYTES:end], self._held[end:])
+            if secrets is not None:
+                self.sock.send(bytes([Status.OPEN if relay.take_secrets(secrets) else Status.NOT_WANTED]))
+            relay.close(self)
 
 
 class Connecting(Connection):
@@ -178,11 +212,13 @@ class Stream(Connection):
 
 
 class Relay:
-    """Serves one listening socket for ever. `key`: the key of this start."""
+    """Serves one listening socket for ever. `key`: the key of this start. `receive`: gets the secrets of this start,
+    once; None if there are none."""
 
-    def __init__(self, listener: socket.socket, key: bytes) -> None:
+    def __init__(self, listener: socket.socket, key: bytes, receive: Callable[[bytes], None] | None = None) -> None:
         self._listener = listener
         self._key = key
+        self._receive = receive
         self._epoll = select.epoll()
         self._ends: dict[int, Connection] = {}
         self._gone: set[int] = set()
@@ -252,9 +288,29 @@ class Relay:
         if now < self._expire_at:
             return
         self._expire_at = now + _TICK_SECONDS
-        for end in [end for end in self._ends.values() if isinstance(end, Handshake | Connecting)]:
+        for end in [end for end in self._ends.values() if isinstance(end, Handshake | SecretsOffered | Connecting)]:
             if end.until < now:
                 self.reset(end)
+
+    # ── secrets ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wait_for_secrets(self, caller: Handshake, transcript: Transcript) -> None:
+        """Answer a caller that offers the secrets of this start."""
+        self._forget(caller)
+        if self._receive is None:
+            with caller.sock:
+                caller.sock.send(bytes([Status.NOT_WANTED]))
+            return
+        caller.sock.send(bytes([Status.WANTED]))
+        self._add(SecretsOffered(caller.sock, transcript, caller.until), select.EPOLLIN)
+
+    def take_secrets(self, secrets: bytes) -> bool:
+        """Pass the secrets on to who waits for them. False: another caller was faster."""
+        receive, self._receive = self._receive, None
+        if receive is None:
+            return False
+        receive(secrets)
+        return True
 
     # ── to a port inside ─────────────────────────────────────────────────────────────────────────────────────────────
 

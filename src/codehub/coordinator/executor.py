@@ -82,7 +82,8 @@ class Executor:
             raise BackendError(
                 f"the container ended before it answered: {seen.detail or 'no reason given'}", action="start"
             )
-        elif seen is None or not seen.running:
+        elif seen is None or not seen.running or self.row.op_progress != STARTED:
+            # One that runs without a record of its start may still wait for its secrets.
             await self._start_container()
 
     async def _start_container(self) -> None:

@@ -15,9 +15,10 @@ from codehub.adapters.storage_job import job_arguments
 from codehub.agent.bundle import COMMAND as AGENT_COMMAND
 from codehub.agent.bundle import PLACE as AGENT_PLACE
 from codehub.agent.handshake import AGENT_PORT, KEY_VARIABLE
+from codehub.agent.secrets import SECRETS_VARIABLE
 from codehub.domain.naming import INSTALL_LABEL, OPERATION_LABEL, WORKSPACE_LABEL
 from codehub.ports.jobs import JobSpec
-from codehub.ports.runtime import ContainerSpec, Resources
+from codehub.ports.runtime import ContainerSpec, Resources, StartSecrets
 
 Payload = dict[str, Any]
 
@@ -45,6 +46,7 @@ _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
 """What it takes to pack and unpack files of any owner, and nothing else of root's."""
 _LOGS = {"Type": "json-file", "Config": {"max-size": "5m", "max-file": "2"}}
 _DIES_FIRST = 500
+_AGENTS_OWN = {KEY_VARIABLE, SECRETS_VARIABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ def workspace(site: DockerSite, spec: ContainerSpec, launch: Launch) -> Payload:
     payload["Entrypoint"] = [*AGENT_COMMAND, *launch.command]
     payload["Cmd"] = []
     payload["ExposedPorts"] = {f"{AGENT_PORT}/tcp": {}}
+    if spec.secrets != StartSecrets():
+        payload["Env"].append(f"{SECRETS_VARIABLE}=awaited")
     payload["Labels"][SPEC_LABEL] = digest(payload)
     payload["Env"].append(f"{KEY_VARIABLE}={launch.key.hex()}")
     return payload
@@ -156,7 +160,7 @@ def probe(site: DockerSite, spec: ContainerSpec, argv: Sequence[str], agent: str
 def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> Payload:
     share = spec.share.filled(site.share)
     memory = share.memory_bytes or 2 * GIB
-    env = {name: value for name, value in spec.env.items() if name != KEY_VARIABLE} | {"HOME": HOME}
+    env = {name: value for name, value in spec.env.items() if name not in _AGENTS_OWN} | {"HOME": HOME}
     scratch = f"rw,nosuid,nodev,mode=1777,size={memory // 2}"
     return {
         "Image": spec.image_ref or site.workspace_image,

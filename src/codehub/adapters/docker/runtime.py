@@ -35,8 +35,9 @@ from codehub.adapters.docker.payloads import (
 )
 from codehub.adapters.docker.volumes import AgentVolume, make_volume
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
-from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
-from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, hand_over
+from codehub.agent.secrets import encode, records
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
 from codehub.ports.runtime import (
@@ -46,6 +47,7 @@ from codehub.ports.runtime import (
     IsolationReport,
     Pulling,
     Resources,
+    StartSecrets,
     no_such_volume,
 )
 
@@ -56,6 +58,7 @@ _ALIVE = {"running", "paused", "restarting"}
 EXITED = re.compile(r"Exited \((\d+)\)")
 _RACE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
+_HAND_OVER_SECONDS = 20.0
 _LONGEST_DETAIL = 300
 _LAST_WORDS = 3
 
@@ -179,7 +182,10 @@ class DockerRuntime:
                 raise BackendError(f"container {container_name(spec.workspace_id)} comes and goes: who else starts it?")
             # A name is taken before the container that has it is seen.
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        return outcome if isinstance(outcome, Pulling) else None
+        if isinstance(outcome, Pulling):
+            return outcome
+        await self._hand_over_secrets(spec)
+        return None
 
     async def remove_container(self, workspace_id: UUID) -> None:
         found = await self.listed_of(WORKSPACE, workspace_id)
@@ -286,6 +292,29 @@ class DockerRuntime:
             return _AGAIN
         self._readiness_probe.watch(spec.workspace_id)
         return _STARTED
+
+    async def _hand_over_secrets(self, spec: ContainerSpec) -> None:
+        """Gives the container's agent what it waits for. Whoever is killed before this leaves a container that waits,
+        and the next to start it comes by here."""
+        if spec.secrets == StartSecrets():
+            return
+        credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
+        secrets = encode(spec.secrets.env, records(credentials, spec.secrets.ssh_keys))
+        failure = "its agent does not listen"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HAND_OVER_SECONDS):
+                while (endpoint := await self.endpoint(spec.workspace_id)) is not None:
+                    if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
+                        return  # it was started before there were agents
+                    try:
+                        await hand_over((endpoint.host, endpoint.port), endpoint.inside.key, secrets)
+                    except OSError as error:
+                        failure = str(error)
+                        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                    else:
+                        return
+                return  # it has ended: the next look says how
+        raise Unreachable(f"the container's secrets could not be handed over: {failure}")
 
     async def launch(self, image: str) -> Launch | None:
         """A start of that image, with a key that no other has. None: the image is not there."""

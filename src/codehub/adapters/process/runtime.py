@@ -31,9 +31,18 @@ from codehub.adapters.process.sockets import Sockets, address_inside, connect, o
 from codehub.adapters.process.table import Busy, Command, ProcessEntry, ProcessTable, Unreadable
 from codehub.adapters.process.volumes import DirectoryIdentity, Volumes, give
 from codehub.adapters.readiness_probe import answers_http
+from codehub.agent.secrets import behind_setup, records
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources, no_such_volume
+from codehub.ports.runtime import (
+    ContainerSpec,
+    Endpoint,
+    IsolationReport,
+    Pulling,
+    Resources,
+    StartSecrets,
+    no_such_volume,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -143,7 +152,7 @@ class ProcessRuntime:
             return None
         if self.homes.owner(spec.volume) != spec.workspace_id:
             raise no_such_volume(spec.volume)
-        command = await self._containing(spec, self._command)
+        command = _with_secrets(await self._containing(spec, self._command, set_up=True), spec.secrets)
         with _reported("the container cannot be started"):
             answer = await self._containers.start(spec.workspace_id, command)
         if answer == shim.MISSING:
@@ -260,7 +269,9 @@ class ProcessRuntime:
                 raise VolumeInUse(f"volume {name} is in use by a running process") from None
             return entry  # it has another volume, and as long as it runs nothing else begins
 
-    async def _containing(self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None) -> Command:
+    async def _containing(
+        self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None, *, set_up: bool = False
+    ) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
         sandbox_tools = await self._required_tools()
         home_seen = HOME_INSIDE if sandbox_tools else home
@@ -269,6 +280,8 @@ class ProcessRuntime:
         env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
+        if set_up:
+            argv = behind_setup(argv, str(sockets))
         plain = Command(argv, env, directory=home, labels={VOLUME_LABEL: spec.volume}, requires=home, sockets=sockets)
         if sandbox_tools is None:
             return plain
@@ -326,6 +339,12 @@ class ProcessRuntime:
         elif insist or marker.exists():
             why = "worked here before and does not now" if marker.exists() else "is asked for and does not work"
             raise BackendError(f"{program} {why}: mend it, workspaces do not start without their isolation")
+
+
+def _with_secrets(command: Command, secrets: StartSecrets) -> Command:
+    credentials = [(one.host, one.username, one.token) for one in secrets.git_credentials]
+    given = records(credentials, secrets.ssh_keys).decode()
+    return replace(command, env={**command.env, **secrets.env}, given=given)
 
 
 async def _output_of(command: Command, seconds: float) -> tuple[int, str]:

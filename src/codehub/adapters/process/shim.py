@@ -199,7 +199,7 @@ def _become(order: dict[str, Any], owner: int, output: int, errors: int) -> None
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != owner:
             return
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(_in_memory(order["given"].encode()), 0)
         os.dup2(output, 1)
         os.dup2(errors, 2)
         os.umask(0o022)
@@ -212,6 +212,14 @@ def _become(order: dict[str, Any], owner: int, output: int, errors: int) -> None
         os.write(2, f"cannot run {order['argv'][0]}: {error.strerror}\n".encode())
     finally:
         os._exit(_CANNOT_RUN)
+
+
+def _in_memory(text: bytes) -> int:
+    """A file without a name that holds the text and is read from its beginning."""
+    file = os.memfd_create("codehub")
+    os.write(file, text)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def _let_go(order: dict[str, Any]) -> None:

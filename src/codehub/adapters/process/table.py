@@ -150,10 +150,10 @@ class ProcessEntry:
 class Command:
     """What a shim runs. `requires`: a directory that must be there. `once`: an ended one is not replaced. `apart`:
     errors have a file of their own, and neither file is ever cut. `owner`: the user id that it changes to, whose its
-    sockets are."""
+    sockets are. `given`: what it finds on its standard input, which no file holds."""
 
     argv: list[str]
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
     directory: Path
     labels: Mapping[str, str] = field(default_factory=dict)
     requires: Path | None = None
@@ -162,6 +162,7 @@ class Command:
     apart: bool = False
     sandboxed: bool = False
     owner: int | None = None
+    given: str = field(default="", repr=False)
 
 
 class ProcessTable:
@@ -324,6 +325,7 @@ class ProcessTable:
             "apart": command.apart,
             "sandboxed": command.sandboxed,
             "owner": command.owner,
+            "given": command.given,
             "grace": self._grace,
         }
 
