@@ -15,7 +15,7 @@ from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, Upstre
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import date_line, problem, serialised
-from codehub.proxy.pages.models import PageModel, workspace_page
+from codehub.proxy.pages.content import PageModel, workspace_page
 from codehub.proxy.pages.render import answer, asset, sign_in_page, state
 from codehub.proxy.pages.texts import Language, language
 from codehub.proxy.server import ProxyServer

@@ -18,7 +18,7 @@ from codehub.domain.access import access_to
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import UpstreamFailure
-from codehub.proxy.pages.models import (
+from codehub.proxy.pages.content import (
     failure_page,
     limit_page,
     making_room_page,

@@ -14,7 +14,7 @@ from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond
 from codehub.proxy.http.responses import problem
-from codehub.proxy.pages.models import limit_page, making_room_page, no_listener_page, not_found_page, workspace_page
+from codehub.proxy.pages.content import limit_page, making_room_page, no_listener_page, not_found_page, workspace_page
 from codehub.proxy.pages.texts import Language
 from tests import rows
 from tests.eventually import eventually

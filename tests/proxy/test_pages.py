@@ -10,7 +10,7 @@ import pytest
 from codehub.domain.access import access_to
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond, UpstreamFailure
-from codehub.proxy.pages.models import (
+from codehub.proxy.pages.content import (
     PageModel,
     failure_page,
     limit_page,

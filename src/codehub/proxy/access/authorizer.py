@@ -50,7 +50,7 @@ from codehub.proxy.access.workspace_request import WorkspaceRequest, accepts_pag
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import failure_problem, problem, redirect
 from codehub.proxy.http.upstream import confirmation
-from codehub.proxy.pages.models import (
+from codehub.proxy.pages.content import (
     failure_page,
     no_listener_page,
     not_found_page,

@@ -37,7 +37,7 @@ from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
 from codehub.proxy.access.workspace_request import WorkspaceRequest, is_prefetch, language_of
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import problem, redirect
-from codehub.proxy.pages.models import (
+from codehub.proxy.pages.content import (
     PageModel,
     limit_page,
     making_room_page,

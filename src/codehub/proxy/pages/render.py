@@ -18,7 +18,7 @@ from codehub.domain.access import AccessAction, access_to
 from codehub.domain.workspace import Phase, Workspace
 from codehub.proxy.access.verdicts import Header, Respond
 from codehub.proxy.http.responses import problem
-from codehub.proxy.pages.models import Action, PageModel, StepState
+from codehub.proxy.pages.content import Action, PageModel, StepState
 from codehub.proxy.pages.texts import SENTENCES, Language, say
 from codehub.usecases.lifecycle import StopForecast
 

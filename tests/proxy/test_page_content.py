@@ -23,7 +23,7 @@ from codehub.domain.workspace import (
     Workspace,
 )
 from codehub.proxy.access.verdicts import UpstreamFailure
-from codehub.proxy.pages.models import (
+from codehub.proxy.pages.content import (
     ActionKind,
     Icon,
     PageModel,
