@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True, scope="module")
 def _runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        patch.setenv("CODEHUB_AGENT_DIRECTORY", str(tmp_path_factory.mktemp("run")))
         yield
 
 
@@ -39,7 +39,7 @@ def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _kept() -> dict[str, str]:
-    return {name: os.environ[name] for name in ("PATH", "XDG_RUNTIME_DIR")}
+    return {name: os.environ[name] for name in ("PATH", "CODEHUB_AGENT_DIRECTORY")}
 
 
 def ran(agent: list[str], *command: str, **env: str) -> subprocess.CompletedProcess[str]:

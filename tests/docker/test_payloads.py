@@ -83,7 +83,12 @@ def test_a_workspace() -> None:
             **CONFINED,
             "NetworkMode": "codehub-net",
             "Mounts": [HOME_MOUNT, AGENT_MOUNT],
-            "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},
+            "Tmpfs": {
+                "/tmp": scratch,
+                "/var/tmp": scratch,
+                "/run": scratch,
+                "/run/codehub": "rw,nosuid,nodev,mode=0700,uid=1000,gid=1000,size=1048576",
+            },
             "NanoCpus": 500_000_000,
             "Memory": GIB,
             "MemorySwap": GIB,

@@ -15,14 +15,12 @@ from types import FrameType
 
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, KEY_VARIABLE
 from codehub.agent.relay import Relay, listen
-from codehub.agent.secrets import SECRETS_VARIABLE, SHELL, behind_setup, decode
+from codehub.agent.secrets import AGENT_DIRECTORY, SECRETS_VARIABLE, SHELL, behind_setup, decode
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _NOT_FOUND, _SIGNALLED = 127, 128
 SAVE_SECONDS = 3.0
-_RUNTIME_DIRECTORY = "/run"
-"""Where the sockets of this start are, unless the environment names another: in memory, in every container of ours."""
 
 
 class Command:
@@ -91,8 +89,11 @@ def _in_memory(text: bytes) -> int:
 def _run(words: Sequence[str], relay: Relay, secrets: bytes) -> None:
     """Run the command behind the script that sets git and SSH up; in an image without a shell, the command alone."""
     env, given = decode(secrets) if secrets else ({}, b"")
-    directory = os.environ.get("XDG_RUNTIME_DIR", _RUNTIME_DIRECTORY) + "/codehub"
-    command = behind_setup(words, directory) if os.access(SHELL, os.X_OK) else words
+    command = (
+        behind_setup(words, os.environ.get("CODEHUB_AGENT_DIRECTORY", AGENT_DIRECTORY))
+        if os.access(SHELL, os.X_OK)
+        else words
+    )
     Command(command, {**os.environ, **env}, relay.is_used, given)
 
 

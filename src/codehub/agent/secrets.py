@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 SECRETS_VARIABLE = "CODEHUB_AGENT_SECRETS"
 """In the agent's environment: it waits for the secrets of this start before it runs the command."""
+AGENT_DIRECTORY = "/run/codehub"
+"""Where the sockets of this start are in a container: in memory."""
 SHELL = "/bin/sh"
 _LENGTH_BYTES = 4
 

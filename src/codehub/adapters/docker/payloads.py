@@ -15,7 +15,7 @@ from codehub.adapters.storage_job import job_arguments
 from codehub.agent.bundle import COMMAND as AGENT_COMMAND
 from codehub.agent.bundle import PLACE as AGENT_PLACE
 from codehub.agent.handshake import AGENT_PORT, KEY_VARIABLE
-from codehub.agent.secrets import SECRETS_VARIABLE
+from codehub.agent.secrets import AGENT_DIRECTORY, SECRETS_VARIABLE
 from codehub.domain.naming import INSTALL_LABEL, OPERATION_LABEL, WORKSPACE_LABEL
 from codehub.ports.jobs import JobSpec
 from codehub.ports.runtime import ContainerSpec, Resources, StartSecrets
@@ -40,6 +40,8 @@ AGENT_NEW = "/mnt"
 PORT = 8080
 USER = "1000:1000"
 GIB, MIB = 1 << 30, 1 << 20
+_SOCKETS = {AGENT_DIRECTORY: f"rw,nosuid,nodev,mode=0700,uid=1000,gid=1000,size={MIB}"}
+"""Where the agent's script has its sockets: `/run` itself has the image's permissions, in which only root writes."""
 OWN_SHARE = Resources(cpu=2.0, memory_bytes=2 * GIB, pids=512)
 _JOB_SHARE = Resources(cpu=2.0, memory_bytes=GIB // 2, pids=64)
 _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
@@ -172,7 +174,7 @@ def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> P
         "HostConfig": {
             "NetworkMode": site.network,
             "Mounts": [_home(spec.volume), _agent(agent)],
-            "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},  # noqa: S108 - inside the container
+            "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch, **_SOCKETS},  # noqa: S108 - inside
             "ReadonlyRootfs": True,
             **_locked_down(),
             **_limits(share),
