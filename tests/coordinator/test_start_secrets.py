@@ -67,7 +67,14 @@ class Scene:
 
     async def lead(self, keyring: AesKeyring) -> None:
         secrets = WorkspaceSecrets(
-            self.stores.secrets(), self.stores.profiles(), keyring, self.bus, self.harness.notifier, "sse:"
+            self.stores.secrets(),
+            self.stores.profiles(),
+            self.stores.accounts(),
+            keyring,
+            self.bus,
+            self.harness.notifier,
+            "sse:",
+            email_host="code.example.org",
         )
         self.harness.dependencies = replace(self.harness.dependencies, secrets=secrets)
         await self.harness.become_leader()
@@ -98,6 +105,12 @@ class Scene:
 
 
 @in_virtual_time
+async def test_who_has_set_no_git_identity_commits_under_the_account_s_name() -> None:
+    spec = await (await Scene.open()).started()
+    assert spec.env == {"CODEHUB_GIT_NAME": "ann", "CODEHUB_GIT_EMAIL": "ann@code.example.org"}
+
+
+@in_virtual_time
 async def test_the_template_s_first_and_the_owner_s_over_them() -> None:
     scene = await Scene.open()
     await scene.keep(TEMPLATE, "SHARED", "template's")
@@ -111,7 +124,7 @@ async def test_the_template_s_first_and_the_owner_s_over_them() -> None:
         (GitCredential("git.example.com", "ann", "glpat"),),
         ("private key",),
     )
-    assert spec.env == {}
+    assert spec.env.keys() == {"CODEHUB_GIT_NAME", "CODEHUB_GIT_EMAIL"}
     [entry] = await scene.uses()
     assert entry.actor == "coordinator"
     assert entry.details == {

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.encryption import AesKeyring
@@ -119,7 +120,14 @@ class Services:
             metrics=self.metrics,
             templates=self.database.templates(),
             secrets=WorkspaceSecrets(
-                self.database.secrets(), self.database.profiles(), self.keyring, bus, notifier, prefix
+                self.database.secrets(),
+                self.database.profiles(),
+                self.database.accounts(),
+                self.keyring,
+                bus,
+                notifier,
+                prefix,
+                email_host=urlsplit(settings.public_url or "").hostname or "localhost",
             ),
             records=Records(
                 self.database.accounts(),

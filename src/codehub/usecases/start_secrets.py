@@ -6,14 +6,15 @@ nothing starts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import structlog
 
 from codehub.domain.errors import Unreachable
-from codehub.domain.secrets import OwnerKind, SecretKind, SecretOwner, template_owner
+from codehub.domain.secrets import GitIdentity, OwnerKind, SecretKind, SecretOwner, template_owner
 from codehub.domain.workspace import Workspace
+from codehub.ports.accounts import Accounts
 from codehub.ports.runtime import GitCredential, StartSecrets
 from codehub.ports.secrets import CannotOpen, Keyring, Profile, Profiles, Secrets, StoredSecret
 from codehub.ports.signals import Bus, Notifier
@@ -39,12 +40,16 @@ class StartContents:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceSecrets:
+    """What workspaces are given. `email_host`: where people who have set no git identity have their address."""
+
     secrets: Secrets
     profiles: Profiles
+    accounts: Accounts
     keyring: Keyring
     bus: Bus
     notifier: Notifier
     sse_prefix: str
+    email_host: str
 
     async def for_start(self, ws: Workspace) -> StartContents:
         """What the workspace is given now. Raises Unreachable."""
@@ -58,8 +63,19 @@ class WorkspaceSecrets:
                 opened.append((secret, self.keyring.open(secret)))
             except CannotOpen as error:
                 left_out[_label(secret)] = str(error)
-        profile = await self.profiles.get(UUID(ws.owner_id)) if _is_id(ws.owner_id) else Profile()
+        profile = await self._profile(UUID(ws.owner_id)) if _is_id(ws.owner_id) else Profile()
         return StartContents(_start_secrets(opened), _variables(profile), _names(opened), left_out)
+
+    async def _profile(self, user_id: UUID) -> Profile:
+        """The owner's profile. Who has set no git identity commits under the name of the account: git commits nothing
+        without one."""
+        profile = await self.profiles.get(user_id)
+        if profile.git_identity is not None:
+            return profile
+        user = await self.accounts.user(user_id)
+        if user is None:
+            return profile
+        return replace(profile, git_identity=GitIdentity(user.username, f"{user.username}@{self.email_host}"))
 
     async def record_use(self, ws: Workspace, op_id: UUID, given: StartContents, actor: Actor) -> None:
         """Audits what a workspace was started with, once for each start, and tells of what was left out."""
