@@ -37,7 +37,7 @@ says() {{ name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name trusts it"; 
 says curl curl --fail --silent $site/simple/
 says git git ls-remote $site/repository.git
 says python python3 -c "import urllib.request; urllib.request.urlopen('$site/simple/')"
-says pip python3 -m pip download --no-deps --retries 0 --dest /tmp/fetched --index-url $site/simple tiny
+says pip python3 -m pip download --no-deps --retries 0 --dest fetched -i $site/simple tiny
 says node {node} -e "fetch('$site/simple/').then((found) => process.exit(found.ok ? 0 : 1), () => process.exit(1))"
 """
 
