@@ -178,6 +178,7 @@ async def test_an_authority_of_the_operator_is_trusted_by_every_program(
     site = replace(docker_testbed.site(WORKSPACE_IMAGE), ca_bundle=authority.pem if given else b"")
     inside = await inside_of(docker_testbed, engine, site)
     try:
+        await inside.run("true")  # from its first use on the home is its user's
         home = subprocess.run(
             ["docker", "volume", "inspect", "--format", "{{.Mountpoint}}", inside.spec.volume],
             capture_output=True,
