@@ -1,11 +1,13 @@
 """A wrong setting is one line that says what to do; a right one is typed."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from codehub.settings import Settings, SettingsError, environment_name, field_must, load_settings, without_effect
+from tests.certificates import Authority
 
 REQUIRED = {"CODEHUB_DATABASE_URL": "postgresql://codehub:hunter22@db/codehub", "CODEHUB_REDIS_URL": "redis://cache"}
 
@@ -71,6 +73,9 @@ def test_what_is_secret_has_no_default(name: str, environment: pytest.MonkeyPatc
         ("CODEHUB_INSTALL_ID", "Not A Label"),
         ("CODEHUB_LOG_LEVEL", "loud"),
         ("REDIS_CHANNEL_SSE_PREFIX", "two words"),
+        ("CODEHUB_EXTENSION_GALLERY", "open-vsx.org"),
+        ("CODEHUB_EXTENSION_GALLERY", "{not json"),
+        ("CODEHUB_EXTENSION_GALLERY", '{"itemUrl": "https://extensions.example.com/item"}'),
     ],
 )
 def test_a_wrong_value_is_one_line_with_a_right_one(name: str, value: str, environment: pytest.MonkeyPatch) -> None:
@@ -119,6 +124,53 @@ def test_a_ttl_outlasts_activity_on_its_way(name: str, environment: pytest.Monke
     assert getattr(load_settings(), name.lower()) == 150
     environment.setenv(name, "0")
     assert getattr(load_settings(), name.lower()) == 0
+
+
+def test_a_gallery_by_its_address_alone_has_the_addresses_of_open_vsx(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("CODEHUB_EXTENSION_GALLERY", "https://x.example.com/vscode/gallery/")
+    assert json.loads(load_settings().extension_gallery or "") == {
+        "serviceUrl": "https://x.example.com/vscode/gallery",
+        "itemUrl": "https://x.example.com/vscode/item",
+        "extensionUrlTemplate": "https://x.example.com/vscode/gallery/{publisher}/{name}/latest",
+        "resourceUrlTemplate": "https://x.example.com/vscode/asset/{publisher}/{name}/{version}"
+        "/Microsoft.VisualStudio.Code.WebResources/{path}",
+        "controlUrl": "",
+        "recommendationsUrl": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("https://x.example.com/api", {"serviceUrl": "https://x.example.com/api"}),
+        (
+            '{"serviceUrl": "https://x.example.com/a", "itemUrl": "b"}',
+            {"serviceUrl": "https://x.example.com/a", "itemUrl": "b"},
+        ),
+    ],
+)
+def test_any_other_gallery_is_as_it_was_given(given: str, read: object, environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("CODEHUB_EXTENSION_GALLERY", given)
+    assert json.loads(load_settings().extension_gallery or "") == read
+
+
+def test_a_bundle_of_authorities_is_looked_into(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority, bundle = Authority(), tmp_path / "authorities.pem"
+    certificate, key = authority.issue("server")
+    environment.setenv("CODEHUB_CA_BUNDLE", str(bundle))
+    refusals = {
+        None: "No such file or directory: name a PEM file",
+        b"no certificate": "holds no certificate: it must be a PEM file",
+        certificate: "holds no authority's certificate",
+        authority.pem + key: "holds a private key, and every workspace could read it",
+        authority.pem + b"#" * (4 << 20): "has over 4 MiB",
+    }
+    for content, said in refusals.items():
+        if content is not None:
+            bundle.write_bytes(content)
+        assert problem().startswith(f"CODEHUB_CA_BUNDLE={str(bundle)!r}: {said}")
+    bundle.write_bytes(b"# our own\n" + authority.pem + Authority().pem)
+    assert load_settings().ca_bundle == bundle
 
 
 def test_secrets_do_not_show_in_a_repr() -> None:

@@ -75,9 +75,15 @@ def codehub_image(name: str) -> Image:
 
 
 def workspace_image(name: str) -> Image:
-    made_of = sources(*IDE_SOURCES)
+    made_of = (*sources(*IDE_SOURCES), *workspace_files())
     pins = (pinned("workspace").read_text(),)
     return Image(name, IMAGES / "workspace" / "Dockerfile", made_of, made_of, pins)
+
+
+def workspace_files() -> tuple[Path, ...]:
+    """The files beside the workspace image's Dockerfile that it copies into the image."""
+    place = IMAGES / "workspace"
+    return (place / "dpkg.conf", *sorted(path for path in (place / "etc").rglob("*") if path.is_file()))
 
 
 def docker(*words: str, seconds: float = 1800) -> str:
@@ -187,6 +193,8 @@ def build_workspace(image: Image) -> None:
         fetch(pinned("workspace"), place / "wheels")
         for path in sources("__init__.py", "adapters/__init__.py", *IDE_SOURCES):
             _copy_source(path, place)
+        for path in workspace_files():
+            _copy(path, place / path.relative_to(IMAGES / "workspace"))
         named = [os.environ[name] for name in AUTHORITIES if os.environ.get(name)]
         bundle = next((Path(path) for path in named if Path(path).is_file()), None)
         (place / "authorities.crt").write_bytes(bundle.read_bytes() if bundle else b"")
@@ -194,9 +202,14 @@ def build_workspace(image: Image) -> None:
 
 
 def _copy_source(path: Path, place: Path) -> None:
-    target = place / path.relative_to(ROOT)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _copy(path, place / path.relative_to(ROOT))
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copies a file as one that everybody may read, whatever this checkout's umask was."""
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     shutil.copyfile(path, target)
+    target.chmod(0o644)
 
 
 def _build(image: Image, place: Path) -> None:

@@ -6,8 +6,10 @@ the start before anything is changed, with one line per problem that says what t
 
 import difflib
 import ipaddress
+import json
 import re
 import shlex
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +71,49 @@ def _reachable(value: str) -> str:
 
 
 _PORTS = range(1, 65536)
+
+
+def _gallery(value: str) -> str:
+    """The gallery as VS Code reads it, a JSON object. Of an address alone the others follow, if it is laid out as Open
+    VSX is."""
+    found = json.loads(value) if value.startswith("{") else {"serviceUrl": value}
+    if not re.fullmatch(r"https?://[^\s/]+\S*", str(found.get("serviceUrl"))):
+        raise ValueError
+    if value.startswith("{"):
+        return json.dumps(found)
+    service = value.rstrip("/")
+    if not service.endswith("/vscode/gallery"):
+        return json.dumps({"serviceUrl": service})
+    place = service.removesuffix("/gallery")
+    resources = "{publisher}/{name}/{version}/Microsoft.VisualStudio.Code.WebResources/{path}"
+    others = {
+        "itemUrl": f"{place}/item",
+        "extensionUrlTemplate": f"{service}/{{publisher}}/{{name}}/latest",
+        "resourceUrlTemplate": f"{place}/asset/{resources}",
+    }
+    return json.dumps({"serviceUrl": service, **others, "controlUrl": "", "recommendationsUrl": ""})
+
+
+def ca_bundle_trouble(path: Path) -> str:
+    """What is wrong with a file of certificate authorities, and what to do; empty if nothing is."""
+    try:
+        content = path.read_bytes()
+        found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        found.load_verify_locations(cafile=path)
+    except ssl.SSLError:
+        return "holds no certificate: it must be a PEM file, with -----BEGIN CERTIFICATE----- before each"
+    except OSError as error:
+        return f"{error.strerror or error}: name a PEM file that this account may read"
+    if b"PRIVATE KEY-----" in content:
+        return "holds a private key, and every workspace could read it: leave the certificates alone in it"
+    if len(content) > _LARGEST_BUNDLE:
+        return f"has over {_LARGEST_BUNDLE >> 20} MiB: name your own authorities, the public ones are added"
+    if not found.get_ca_certs():
+        return "holds no authority's certificate (CA:TRUE), but a server's: name the authority that issued it"
+    return ""
+
+
+_LARGEST_BUNDLE = 4 << 20
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of seconds above 0", "30")]
 IdleSeconds = Annotated[
@@ -153,6 +198,15 @@ Reachable = Annotated[
     AfterValidator(_reachable),
     Must("IPv4 networks, or addresses with a port, with commas between", "10.1.0.0/16, 192.168.1.10:3000"),
 ]
+ExtensionGallery = Annotated[
+    str,
+    AfterValidator(_gallery),
+    Must(
+        "an extension gallery's address, or a JSON object with its serviceUrl",
+        "https://extensions.example.com/vscode/gallery",
+    ),
+]
+File = Annotated[Path, AfterValidator(Path.expanduser), Must("a file's path", "/etc/codehub/authorities.pem")]
 PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
 AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
 Runtime = Annotated[Literal["process", "docker"], Must("process or docker", "docker")]
@@ -286,6 +340,18 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_IDE_CACHE_DIR",
         description="Where code-server is installed, once, if no other IDE is named. "
         "Unset: `codehub` in XDG_CACHE_HOME, which is `~/.cache` if unset.",
+    )
+    ca_bundle: File | None = Field(
+        None,
+        validation_alias="CODEHUB_CA_BUNDLE",
+        description="A PEM file of your own certificate authorities, which git, curl, node and Python trust inside "
+        "workspaces besides the public ones ([more](../workspace-image.md)).",
+    )
+    extension_gallery: ExtensionGallery | None = Field(
+        None,
+        validation_alias="CODEHUB_EXTENSION_GALLERY",
+        description="Where VS Code finds extensions, instead of Open VSX: an address laid out as Open VSX is, or the "
+        "JSON object of code-server's EXTENSIONS_GALLERY ([more](../ide.md)).",
     )
     install_id: Label | None = Field(
         None,
@@ -524,6 +590,12 @@ class Settings(BaseSettings):
         ]
         if self.oidc_issuer is not None and missing:
             raise ValueError(f"CODEHUB_OIDC_ISSUER is set: set {' and '.join(missing)} too, or unset it")
+        return self
+
+    @model_validator(mode="after")
+    def _ca_bundle_is_usable(self) -> Self:
+        if self.ca_bundle is not None and (trouble := ca_bundle_trouble(self.ca_bundle)):
+            raise ValueError(f"CODEHUB_CA_BUNDLE={str(self.ca_bundle)!r}: {trouble}")
         return self
 
     @model_validator(mode="after")

@@ -33,6 +33,19 @@ async def test_one_that_nothing_could_start_from_is_refused(
     assert (await admin.http.put("/api/v1/admin/templates/big", json=fits)).status_code == 200
 
 
+async def test_sudo_is_given_where_there_are_containers_to_be_root_of(api: MemoryApi, admin: ApiUser) -> None:
+    given = await admin.http.put("/api/v1/admin/templates/packages", json={"sudo": True})
+    assert (given.status_code, given.json()["sudo"]) == (200, True)
+    assert (await admin.http.put("/api/v1/admin/templates/packages", json={})).json()["sudo"] is False
+    api.backends.runtime.state.supports_sudo = False
+    refused = await admin.http.put("/api/v1/admin/templates/packages", json={"sudo": True})
+    assert refused.status_code == 422
+    [error] = refused.json()["errors"]
+    assert error["field"] == "sudo"
+    assert "run workspaces in Docker" in error["message"]
+    assert (await admin.http.get("/api/v1/admin/templates/packages")).json()["sudo"] is False
+
+
 async def test_while_the_engine_is_silent_only_what_needs_it_is_refused() -> None:
     network = FaultyNetwork(SystemClock(), lambda name: Fault(FaultKind.FAIL) if name == "runtime.capacity" else None)
     async with memory_api(Backends.fresh(network)) as api:

@@ -232,6 +232,9 @@ def test_templates(root: Terminal) -> None:
         2.0,
         {"A": "b=c"},
     )
+    assert root(*words, "--sudo", "--json").json()["sudo"] is True
+    assert root(*words, "--cpu", "2", "--json").json()["sudo"] is True, "what is not named stays"
+    assert root(*words, "--no-sudo", "--json").json()["sudo"] is False
     assert root.done("admin", "templates", "disable", "python") == "python is disabled.\n"
     assert "disabled" in root.done("admin", "templates", "ls")
     assert root("ws", "create", "demo", "--template", "python").code == FAILED

@@ -64,11 +64,11 @@ async def test_there_is_a_template_from_the_beginning(stores: AccountStores) -> 
 
 async def test_a_template_is_replaced_whole(stores: AccountStores) -> None:
     templates = stores.templates()
-    given = Template("python", "Python 3", "example/python:3", {"LANG": "C.UTF-8"}, 2.5, 2**33, 2**35, 512)
+    given = Template("python", "Python 3", "example/python:3", {"LANG": "C.UTF-8"}, 2.5, 2**33, 2**35, 512, True)
     first = await templates.put(given, ROOT)
     assert replace(first, created_at=given.created_at, updated_at=given.updated_at) == given
     second = await templates.put(Template("python", image_ref="example/python:4"), ROOT)
-    assert (second.created_at, second.env, second.cpu) == (first.created_at, {}, None)
+    assert (second.created_at, second.env, second.cpu, second.sudo) == (first.created_at, {}, None, False)
     assert second.updated_at >= first.updated_at
     assert [template.name for template in await templates.all()] == ["default", "python"]
 
@@ -88,6 +88,12 @@ async def test_the_audit_log_knows_no_template_s_environment(stores: AccountStor
     [entry] = await stores.audit().entries()
     assert (entry.action, entry.subject) == ("put_template", "template:python")
     assert "hidden-value" not in str(entry)
+
+
+async def test_the_audit_log_says_who_gave_sudo(stores: AccountStores) -> None:
+    await stores.templates().put(Template("packages", sudo=True), ROOT)
+    [entry] = await stores.audit().entries()
+    assert entry.details == {"image_ref": "", "sudo": True, "disabled": False}
 
 
 # ── idempotency keys ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -317,3 +317,22 @@ async def test_only_the_last_lines_are_read(runtime: Runtime, spec: ContainerSpe
     await runtime.start_container(spec)
     await eventually(lambda: runtime.answers(spec.workspace_id))
     assert (await runtime.logs(spec.workspace_id, 1)).count("\n") == 1
+
+
+async def test_sudo_is_given_or_nothing_starts(runtime: Runtime, workspace_id: UUID) -> None:
+    volume = volume_name(workspace_id, 1)
+    await runtime.create_volume(workspace_id, volume)
+    spec = ContainerSpec(workspace_id, volume, "", sudo=True)
+    if runtime.supports_sudo:
+        await runtime.start_container(spec)
+        assert (await runtime.containers([workspace_id]))[workspace_id].running
+        return
+    with pytest.raises(BackendError, match="sudo"):
+        await runtime.start_container(spec)
+    assert await runtime.containers([workspace_id]) == {}
+
+
+async def test_a_memory_runtime_can_be_one_without_sudo() -> None:
+    place, workspace_id = MemoryPlace(), uuid4()
+    place.state.supports_sudo = False
+    await test_sudo_is_given_or_nothing_starts(place.runtime(), workspace_id)

@@ -10,12 +10,15 @@ from uuid import uuid4
 
 import pytest
 
+from codehub.adapters.ide.toolchain import of_the_wheel
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import HOME_INSIDE, SandboxPaths, SandboxTools, find_sandbox_tools, sandboxed
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
+from tests.certificates import Authority
 from tests.eventually import eventually
+from tests.tls_in_workspace import TRUSTED, UNTRUSTED, put_tls_site, tls_script
 
 
 def sandbox_paths(root: Path, **more: Any) -> SandboxPaths:
@@ -215,3 +218,35 @@ async def test_what_runs_since_before_is_told_from_what_has_all_the_isolation(tm
     for workspace_id in (old, new):
         await now.remove_container(workspace_id)
     assert await now.started_with_less() == []
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("sandbox", [True, False])
+@pytest.mark.parametrize("given", [True, False])
+async def test_an_authority_of_the_operator_is_trusted_by_every_program(
+    tmp_path: Path, sandbox: bool, given: bool
+) -> None:
+    if sandbox and find_sandbox_tools() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    authority, workspace_id, tools = Authority(), uuid4(), of_the_wheel()
+    runtime = ProcessRuntime(
+        tmp_path / "root",
+        "here",
+        ["true"],
+        sandbox=sandbox,
+        readable=[tools.root],
+        ca_bundle=authority.pem if given else b"",
+    )
+    await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+    put_tls_site(runtime.homes.home(volume_name(workspace_id, 1)), authority)
+    spec = ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image")
+    code, said = await runtime.run_inside(spec, ["bash", "-c", tls_script(str(tools.node))])
+    assert (code, said.splitlines()) == (0, TRUSTED if given else UNTRUSTED)
+
+
+@pytest.mark.system
+async def test_every_workspace_has_the_variables_of_its_site_unless_its_template_says_otherwise(tmp_path: Path) -> None:
+    runtime, workspace_id = ProcessRuntime(tmp_path / "root", "here", ["true"], env={"A": "1", "B": "2"}), uuid4()
+    await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+    spec = ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image", {"B": "3"})
+    assert await runtime.run_inside(spec, ["sh", "-c", "echo $A $B"]) == (0, "1 3\n")

@@ -29,10 +29,19 @@ async def test_its_templates_variables_and_share() -> None:
     harness.dependencies = replace(harness.dependencies, templates=templates)
     await harness.become_leader()
     await templates.put(
-        Template("default", env={"A": "1", "CODEHUB_GIT_URL": "theirs"}, cpu=0.5, memory_bytes=7, disk_bytes=8, pids=9),
+        Template(
+            "default",
+            env={"A": "1", "CODEHUB_GIT_URL": "theirs"},
+            cpu=0.5,
+            memory_bytes=7,
+            disk_bytes=8,
+            pids=9,
+            sudo=True,
+        ),
         ROOT,
     )
     spec = await started(harness)
+    assert spec.sudo
     assert spec.env == {"A": "1", "CODEHUB_GIT_URL": "https://example.com/x.git"}
     assert spec.share == Resources(0.5, 7, 8, 9)
 

@@ -1,5 +1,7 @@
 """What the engine is asked for, whole and by equality: a restriction that is left out shows here first."""
 
+import io
+import tarfile
 from dataclasses import replace
 from uuid import UUID
 
@@ -7,6 +9,7 @@ from codehub.adapters.docker.payloads import (
     DockerSite,
     JobStore,
     Launch,
+    agent_files,
     agent_filling,
     agent_volume,
     agent_volume_name,
@@ -139,6 +142,54 @@ def test_the_agent_s_volume_is_filled_from_our_image() -> None:
     }
     del filling["Cmd"], filling["HostConfig"]
     assert filling == {"Image": "codehub:1", "User": "0:0", "Entrypoint": ["sh"], "Labels": ours}
+
+
+def test_a_workspace_with_sudo_differs_in_three_restrictions_alone() -> None:
+    spec = ContainerSpec(KEY, "ws-home", "")
+    without, given = workspace(SITE, spec, LAUNCH)["HostConfig"], workspace(SITE, replace(spec, sudo=True), LAUNCH)
+    assert given["User"] == "1000:1000"
+    assert given["HostConfig"] == {
+        **without,
+        "ReadonlyRootfs": False,
+        "SecurityOpt": [],
+        "CapDrop": ["ALL"],
+        "CapAdd": [
+            *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP"),
+            *("SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+        ],
+    }
+
+
+def test_every_workspace_has_the_variables_of_its_site_unless_its_template_says_otherwise() -> None:
+    site = replace(SITE, env={"EXTENSIONS_GALLERY": "{}"}, ca_bundle=b"PEM")
+    env = dict(line.split("=", 1) for line in probe(site, ContainerSpec(KEY, "ws-home", ""), ["id"], "agent-1")["Env"])
+    bundle = f"{AGENT}/ca-bundle.pem"
+    assert env == {
+        "HOME": "/home/coder",
+        "EXTENSIONS_GALLERY": "{}",
+        "SSL_CERT_FILE": bundle,
+        "CURL_CA_BUNDLE": bundle,
+        "GIT_SSL_CAINFO": bundle,
+        "NODE_EXTRA_CA_CERTS": bundle,
+        "PIP_CERT": bundle,
+        "REQUESTS_CA_BUNDLE": bundle,
+    }
+    own = ContainerSpec(KEY, "ws-home", "", {"PIP_CERT": "/mine.pem"})
+    assert "PIP_CERT=/mine.pem" in probe(site, own, ["id"], "agent-1")["Env"]
+
+
+def test_authorities_have_a_volume_of_their_own_with_the_agent() -> None:
+    image = "sha256:" + "ab" * 32
+    names = {agent_volume_name(replace(SITE, ca_bundle=pem), image) for pem in (b"", b"PEM", b"OTHER")}
+    assert len(names) == 3
+    assert agent_files(SITE) is None
+    packed = agent_files(replace(SITE, ca_bundle=b"PEM"))
+    assert packed is not None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        [entry] = archive.getmembers()
+        content = archive.extractfile(entry)
+        assert content is not None
+        assert (entry.name, entry.mode, content.read()) == ("ca-own.pem", 0o644, b"PEM")
 
 
 def test_a_probe_is_confined_as_the_workspace_is() -> None:

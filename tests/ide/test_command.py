@@ -52,7 +52,9 @@ def settings_of(home: Path) -> Path:
 
 def test_a_home_without_settings_gets_the_first_ones(home: Path, tmp_path: Path) -> None:
     said = run(home, tmp_path)
-    assert json.loads(settings_of(home).read_text()) == {"chat.disableAIFeatures": True}
+    first = json.loads(settings_of(home).read_text())
+    assert first["chat.disableAIFeatures"] is True
+    assert first["workbench.secondarySideBar.defaultVisibility"] == "hidden"
     assert said[0] == str(tmp_path / "node")  # for `code-server FILE` in a terminal
     assert said[1].endswith("entry.js")
     assert said[-1] == str(home)

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide_command
+from codehub.adapters.ide.command import FIRST_SETTINGS
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_sandbox_tools
 from codehub.adapters.process.table import orphans
@@ -175,7 +176,7 @@ async def test_stopping_ends_all_of_it(machine: Machine) -> None:
 async def test_what_a_person_sets_is_there_after_a_stop(machine: Machine) -> None:
     await machine.start()
     path = machine.home / SETTINGS
-    assert json.loads(path.read_text()) == {"chat.disableAIFeatures": True}
+    assert json.loads(path.read_text()) == json.loads(FIRST_SETTINGS)
     path.write_text('{"editor.fontSize": 20}')
     await machine.runtime.remove_container(machine.key)
     async with client(await machine.start()) as browser:

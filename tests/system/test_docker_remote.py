@@ -4,60 +4,22 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from codehub.adapters.docker import Engine
 from codehub.adapters.docker.events import EngineEvents
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
+from tests.certificates import Authority
 from tests.docker_engine import DockerTestbed, sweep
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
 SOCKET = "/var/run/docker.sock"
-
-
-class Authority:
-    """Signs for the engine's side and for ours."""
-
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self._signed("authority", self._key.public_key(), is_authority=True)
-
-    def write(self, directory: Path, name: str) -> Path:
-        directory.mkdir()
-        key = ec.generate_private_key(ec.SECP256R1())
-        pem = serialization.Encoding.PEM
-        (directory / "ca.pem").write_bytes(self.certificate.public_bytes(pem))
-        (directory / "cert.pem").write_bytes(self._signed(name, key.public_key()).public_bytes(pem))
-        private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        (directory / "key.pem").write_bytes(private)
-        return directory
-
-    def _signed(self, name: str, public: ec.EllipticCurvePublicKey, *, is_authority: bool = False) -> x509.Certificate:
-        now, subject = datetime.now(UTC), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = subject if is_authority else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
 
 
 @asynccontextmanager

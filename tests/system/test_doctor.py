@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from codehub.ports.secrets import Sealed, StoredSecret
 from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
 from codehub.usecases.self_check import OWNER, Finding, Verdict
+from tests.certificates import Authority
 from tests.system.deployment import CODEHUB, Deployment, deployed
 
 pytestmark = pytest.mark.system
@@ -154,6 +156,37 @@ async def test_limits_on_the_disk_that_nobody_enforces_are_told(logged_database:
     found = await doctor.disk_limits(given)
     assert found.verdict is Verdict.WARN
     assert "not enforced here, because a home is a directory here; templates that have one: small" in found.seen
+
+
+async def test_templates_that_give_sudo_do_not_start_as_processes(logged_database: str) -> None:
+    given = settings(database_url=logged_database)
+    assert (await doctor.sudo(given)).verdict is Verdict.OK
+    async with open_database(given) as database:
+        await database.templates().put(Template("packages", sudo=True), Actor("root"))
+    found = await doctor.sudo(given)
+    assert (found.verdict, found.seen) == (Verdict.FAIL, "templates that give it: packages")
+
+
+async def test_authorities_are_counted_and_expired_ones_are_told(tmp_path: Path) -> None:
+    assert (await doctor.certificate_authorities(settings())).verdict is Verdict.OK
+    bundle = tmp_path / "authorities.pem"
+    bundle.write_bytes(Authority().pem)
+    assert (await doctor.certificate_authorities(settings(ca_bundle=bundle))).verdict is Verdict.OK
+    bundle.write_bytes(Authority().pem + Authority(until=timedelta(days=-1)).pem)
+    found = await doctor.certificate_authorities(settings(ca_bundle=bundle))
+    assert found.verdict is Verdict.WARN
+    assert found.seen == f"workspaces trust 2 of {bundle} besides their system's; 1 of them expired"
+
+
+async def test_a_gallery_that_does_not_answer_is_told() -> None:
+    assert (await doctor.extension_gallery(settings())).verdict is Verdict.OK
+    async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        given = settings(extension_gallery=f"http://127.0.0.1:{port}/vscode/gallery")
+        assert (await doctor.extension_gallery(given)).verdict is Verdict.OK
+    found = await doctor.extension_gallery(given)
+    assert found.verdict is Verdict.WARN
+    assert "CODEHUB_EXTENSION_GALLERY" in found.advice
 
 
 async def test_a_variable_without_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

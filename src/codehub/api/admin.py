@@ -51,7 +51,7 @@ from codehub.domain.errors import REASONS, Conflict, ErrorReason, Invalid, NotFo
 from codehub.domain.history import STEP, history
 from codehub.domain.identity import Caller
 from codehub.domain.ledger import AuditAction
-from codehub.domain.template import Template, checked_template, must_fit
+from codehub.domain.template import Template, checked_template, must_be_able_to_sudo, must_fit
 from codehub.domain.workspace import Phase, RecoverAction
 from codehub.ports.views import WorkspaceFilter
 from codehub.usecases.identity import actor_of
@@ -248,6 +248,7 @@ async def delete_template_secret(parts: Parts, caller: Admin, name: TemplateName
 async def _refuse_unstartable(parts: ApiParts, template: Template) -> None:
     """Refuses a template that no workspace could ever start from, here and not at each start."""
     checked_template(template)
+    must_be_able_to_sudo(template, runtime=parts.runtime.name, possible=parts.runtime.supports_sudo)
     if template.cpu is not None or template.memory_bytes is not None:
         most = await parts.runtime.capacity()
         must_fit(template, most.cpu, most.memory_bytes)

@@ -544,7 +544,8 @@ class Errors(Outgoing):
 
 
 class TemplateChange(Incoming):
-    """Put whole. `image_ref` empty: the runtime's own image. A limit that is left out: the runtime's own."""
+    """Put whole. `image_ref` empty: the runtime's own image. A limit that is left out: the runtime's own. `sudo`:
+    people may become root inside their own container."""
 
     description: Annotated[Text, Field(max_length=500)] = ""
     image_ref: Annotated[Text, Field(max_length=500, examples=["registry.example.com/ide:1"])] = ""
@@ -553,6 +554,7 @@ class TemplateChange(Incoming):
     memory_bytes: Annotated[StrictInt, Field(gt=0, lt=2**63)] | None = None
     disk_bytes: Annotated[StrictInt, Field(gt=0, lt=2**63)] | None = None
     pids: Annotated[StrictInt, Field(gt=0, lt=2**63)] | None = None
+    sudo: StrictBool = False
     disabled: StrictBool = False
 
 
@@ -562,6 +564,7 @@ class AdminTemplate(TemplateShown):
     memory_bytes: int | None
     disk_bytes: int | None
     pids: int | None
+    sudo: bool
     created_at: datetime
     updated_at: datetime
     disabled_at: datetime | None

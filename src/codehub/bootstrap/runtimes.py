@@ -58,7 +58,25 @@ def docker_site(settings: Settings, install: str) -> DockerSite:
         ),
         job_network=settings.docker_job_network,
         reachable=tuple(network.strip() for network in (settings.docker_reachable or "").split(",") if network.strip()),
+        env=workspace_environment(settings),
+        ca_bundle=ca_bundle(settings),
     )
+
+
+def workspace_environment(settings: Settings) -> dict[str, str]:
+    """The variables that every workspace gets by the settings, whatever its runtime and its template."""
+    gallery = settings.extension_gallery
+    return {} if gallery is None else {"EXTENSIONS_GALLERY": gallery}
+
+
+def ca_bundle(settings: Settings) -> bytes:
+    """The operator's own certificate authorities, as PEM; empty if there are none."""
+    if settings.ca_bundle is None:
+        return b""
+    try:
+        return settings.ca_bundle.read_bytes()
+    except OSError as error:
+        raise BackendError(f"CODEHUB_CA_BUNDLE {settings.ca_bundle} cannot be read: {error.strerror}") from error
 
 
 @asynccontextmanager
@@ -160,6 +178,15 @@ async def why_no_disk_limits(settings: Settings, install: str) -> str:
     engine = engine_of(settings)
     try:
         return await volumes.why_no_quota(engine, install)
+    finally:
+        await engine.close()
+
+
+async def engine_remaps_users(settings: Settings) -> bool:
+    """Whether root of a container is another user on the engine's machine (the engine's `userns-remap`)."""
+    engine = engine_of(settings)
+    try:
+        return any("name=userns" in one for one in (await engine.info()).get("SecurityOptions") or ())
     finally:
         await engine.close()
 

@@ -25,12 +25,14 @@ from codehub.bootstrap.policies import limits, session_rules, tuning
 from codehub.bootstrap.runtimes import (
     WorkspaceRuntime,
     archive_url,
+    ca_bundle,
     docker_runtime,
     ide,
     jobs,
     open_archives,
     private_data_dir,
     processes,
+    workspace_environment,
 )
 from codehub.bootstrap.secrets import open_keyring
 from codehub.coordinator.context import Dependencies
@@ -168,7 +170,15 @@ def process_runtime(settings: Settings, install: str) -> ProcessRuntime:
     command, readable = ide(settings)
     place, (kept, _) = private_data_dir(settings), parse_store(archive_url(settings))
     hidden = [place, *([] if kept is None else [kept])]
-    return ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=hidden)
+    return ProcessRuntime(
+        place / "runtime",
+        install,
+        command,
+        readable=readable,
+        hidden=hidden,
+        env=workspace_environment(settings),
+        ca_bundle=ca_bundle(settings),
+    )
 
 
 async def leader_of(database: PostgresDatabase) -> Leader | None:

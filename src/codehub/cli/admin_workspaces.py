@@ -136,13 +136,14 @@ def list_templates(as_json: AsJson = False) -> None:
             t["cpu"] or "",
             output.size(t["memory_bytes"]) if t["memory_bytes"] else "",
             output.size(t["disk_bytes"]) if t["disk_bytes"] else "",
+            "yes" if t["sudo"] else "",
             t["description"],
         )
         for t in found
     ]
     output.listing(
         found,
-        ("NAME", "", "IMAGE", "CPU", "MEMORY", "DISK", "DESCRIPTION"),
+        ("NAME", "", "IMAGE", "CPU", "MEMORY", "DISK", "SUDO", "DESCRIPTION"),
         rows,
         empty="No templates.",
         as_json=as_json,
@@ -159,11 +160,15 @@ def set_template(  # noqa: PLR0913, PLR0917 - an admin's choices
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Such as 4G or 512Mi.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Such as 20G.")] = None,
     pids: Annotated[int | None, typer.Option(help="Processes at once.")] = None,
+    sudo: Annotated[
+        bool | None, typer.Option("--sudo/--no-sudo", help="Let people become root inside their own container.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a template, or change what is named of one; a disabled one is enabled.
 
-    Example: `codehub admin templates set python --image registry.example.com/python:3.12 --memory 4G`
+    Examples: `codehub admin templates set python --image registry.example.com/python:3.12 --memory 4G`,
+    `codehub admin templates set packages --sudo`
     """
     chosen_values: Json = {
         "image_ref": image,
@@ -173,6 +178,7 @@ def set_template(  # noqa: PLR0913, PLR0917 - an admin's choices
         "memory_bytes": None if memory is None else bytes_of(memory),
         "disk_bytes": None if disk is None else bytes_of(disk),
         "pids": pids,
+        "sudo": sudo,
     }
     with Client(contexts.in_use()) as client:
         known = {t["name"]: t for t in client.get("/admin/templates")["items"]}

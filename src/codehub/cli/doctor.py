@@ -6,16 +6,19 @@ disk limits, which remove what they made.
 """
 
 import asyncio
+import json
 import os
 import resource
 import shutil
 import socket
+import ssl
 import stat
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import typer
@@ -37,6 +40,7 @@ LEAST_REDIS = (6, 2)
 SKEW_SECONDS = 5.0
 FREE_WARN, FREE_FAIL = 5 << 30, 512 << 20
 LEAST_FILES = 1024
+GALLERY_SECONDS = 10.0
 
 DoctorCheck = Callable[["Settings"], Awaitable[Finding]]
 
@@ -272,6 +276,54 @@ async def secrets(settings: "Settings") -> Finding:
     return ok("secrets", f"{report.count} are kept, encrypted with the key {keyring.key_ids[0]}")
 
 
+async def sudo(settings: "Settings") -> Finding:
+    """Which templates let people become root in their container, and whether that is the machine's root."""
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.runtimes import engine_remaps_users
+
+    async with open_database(settings) as database:
+        given = [found.name for found in await database.templates().all() if found.sudo]
+    if not given:
+        return ok("sudo", "no template gives it")
+    named = f"templates that give it: {', '.join(given[:5])}"
+    if settings.runtime != "docker":
+        return fail("sudo", named, "Their workspaces do not start as processes: take it out, or use Docker.")
+    if await engine_remaps_users(settings):
+        return ok("sudo", f"{named}; the engine gives containers user ids of their own")
+    advice = "Give the engine `userns-remap`, so that root inside is nobody outside; see docs/THREATS.md."
+    return warn("sudo", f"{named}; root inside has root's user id on the engine's machine", advice)
+
+
+async def certificate_authorities(settings: "Settings") -> Finding:
+    """Whether the operator's own authorities are valid now."""
+    if settings.ca_bundle is None:
+        return ok("authorities", "workspaces trust what their system trusts (CODEHUB_CA_BUNDLE is unset)")
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.load_verify_locations(cafile=settings.ca_bundle)
+    now, authorities = datetime.now(UTC).timestamp(), found.get_ca_certs()
+    expired = [one for one in authorities if ssl.cert_time_to_seconds(str(one["notAfter"])) < now]
+    seen = f"workspaces trust {len(authorities)} of {settings.ca_bundle} besides their system's"
+    if not expired:
+        return ok("authorities", seen)
+    return warn("authorities", f"{seen}; {len(expired)} of them expired", "Put their successors into the file.")
+
+
+async def extension_gallery(settings: "Settings") -> Finding:
+    """Which gallery VS Code uses, and whether this machine can reach it."""
+    if settings.extension_gallery is None:
+        return ok("gallery", "Open VSX (CODEHUB_EXTENSION_GALLERY is unset)")
+    address = json.loads(settings.extension_gallery)["serviceUrl"]
+    host, port = urlsplit(address).hostname, urlsplit(address).port or (443 if address.startswith("https") else 80)
+    try:
+        async with asyncio.timeout(GALLERY_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError) as error:
+        seen = f"{address} does not answer from here: {error or 'no answer in time'}"
+        return warn("gallery", seen, "Start it, or correct CODEHUB_EXTENSION_GALLERY; workspaces must reach it.")
+    writer.close()
+    return ok("gallery", f"{address} answers")
+
+
 async def leader(settings: "Settings") -> Finding:
     from codehub.bootstrap.operator import open_database
     from codehub.bootstrap.services import leader_of
@@ -359,6 +411,8 @@ MACHINE_CHECKS: dict[str, DoctorCheck] = {
     "engine": engine,
     "sandbox": sandbox,
     "ide": ide,
+    "authorities": certificate_authorities,
+    "gallery": extension_gallery,
     "names": names,
     "who asks": trusted_proxies,
 }
@@ -372,6 +426,7 @@ SERVICE_CHECKS: dict[str, DoctorCheck] = {
     "walls": network_isolation,
     "disk limits": disk_limits,
     "secrets": secrets,
+    "sudo": sudo,
     "controller": leader,
     "last pass": last_pass,
     "api": api,

@@ -127,14 +127,15 @@ class Executor:
         """What the container gets. Image, variables and limits are those that the template has now, even a disabled
         one: what an admin mends is there at the next start. A workspace without a template keeps its image."""
         template = await self._template()
-        share, env, image_ref = Resources(), {}, self.row.image_ref
+        share, env, image_ref, sudo = Resources(), {}, self.row.image_ref, False
         if template is not None:
-            image_ref = template.image_ref
+            image_ref, sudo = template.image_ref, template.sudo
             share = Resources(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url
-        return ContainerSpec(self.row.id, self._volume, image_ref, {**env, **given.env}, share, given.secrets)
+        env |= given.env
+        return ContainerSpec(self.row.id, self._volume, image_ref, env, share, given.secrets, sudo=sudo)
 
     async def _template(self) -> Template | None:
         templates = self._context.templates

@@ -40,7 +40,7 @@ _GIT_URLS = (
 @dataclass(frozen=True, slots=True)
 class Template:
     """What workspaces are made from. `image_ref` empty: the runtime's own image. A limit that is None is the runtime's
-    own. Times are the store's."""
+    own. `sudo`: people may become root inside their own container. Times are the store's."""
 
     name: str
     description: str = ""
@@ -50,6 +50,7 @@ class Template:
     memory_bytes: int | None = None
     disk_bytes: int | None = None
     pids: int | None = None
+    sudo: bool = False
     created_at: datetime = _BEFORE_ALL
     updated_at: datetime = _BEFORE_ALL
     disabled_at: datetime | None = None
@@ -79,6 +80,16 @@ def must_fit(template: Template, cpu: float | None, memory_bytes: int | None) ->
     if template.memory_bytes is not None and memory_bytes is not None and template.memory_bytes > memory_bytes:
         there, asked = memory_bytes // _MIB, template.memory_bytes // _MIB
         raise Invalid(f"The engine has {there} MiB of memory: no workspace can have {asked} MiB.", "memory_bytes")
+
+
+def must_be_able_to_sudo(template: Template, *, runtime: str, possible: bool) -> None:
+    """Raise Invalid if the template lets people become root where the runtime has no container to be root of."""
+    if template.sudo and not possible:
+        raise Invalid(
+            f"The {runtime} runtime cannot give sudo: a workspace is no container of its own there. Leave it out, or "
+            "run workspaces in Docker.",
+            "sudo",
+        )
 
 
 def _check_variables(env: Mapping[str, str]) -> None:

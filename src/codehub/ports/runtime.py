@@ -53,7 +53,8 @@ class StartSecrets:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """What a container is started with. `image_ref` empty: the runtime's own image."""
+    """What a container is started with. `image_ref` empty: the runtime's own image. `sudo`: its user may become root
+    inside."""
 
     workspace_id: UUID
     volume: str
@@ -61,6 +62,7 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     share: Resources = Resources()
     secrets: StartSecrets = StartSecrets()
+    sudo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,12 @@ class Endpoint(NamedTuple):
 
 class Runtime(Protocol):
     name: str
+
+    @property
+    def supports_sudo(self) -> bool:
+        """Whether a container can be started whose user may become root inside; else such a start raises
+        BackendError."""
+        ...
 
     async def identity(self) -> str:
         """Which backend this is: the same for as long as its volumes are the same ones, and never another's. One that

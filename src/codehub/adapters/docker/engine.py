@@ -180,13 +180,18 @@ class Engine:
             limits = {**payload["HostConfig"], "NanoCpus": round(float(there[1]) * 1e9)}
             return await docker.containers.create({**payload, "HostConfig": limits}, name=name)
 
-    async def run(self, payload: Mapping[str, Any], name: str, seconds: float) -> tuple[int, str]:
-        """Runs a container to its end: its exit code and what it printed. Nothing of it is left."""
+    async def run(
+        self, payload: Mapping[str, Any], name: str, seconds: float, files: tuple[str, bytes] | None = None
+    ) -> tuple[int, str]:
+        """Runs a container to its end: its exit code and what it printed. Nothing of it is left. `files`: a directory
+        of a volume of its own, and the tar that is unpacked there first."""
         with doing(f"container {name} cannot be run"):
             made = await self.make(dict(payload), name)
         try:
             async with asyncio.timeout(seconds):
                 with doing(f"container {name} cannot be run"):
+                    if files is not None:
+                        await made.put_archive(*files)
                     await made.start()
                     ended = await made.wait()
             return int(ended["StatusCode"]), await self.output(made.id, _ALL_LINES)

@@ -1,16 +1,20 @@
 """What the engine is asked for, as pure values: a workspace's container, a job's, a volume, the network.
 
 All that keeps a workspace in its place is here in one view: no capability, no new privileges, a read-only root, the
-engine's own seccomp profile, an unprivileged user, and a share of the machine.
+engine's own seccomp profile, an unprivileged user, and a share of the machine. Where a template gives sudo, the first
+three are wider: root of the container, who owns nothing outside of it.
 """
 
 import hashlib
+import io
 import json
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from codehub.adapters.ca_bundle import DEBIAN, ca_environment
 from codehub.adapters.storage_job import job_arguments
 from codehub.agent.bundle import COMMAND as AGENT_COMMAND
 from codehub.agent.bundle import PLACE as AGENT_PLACE
@@ -37,6 +41,8 @@ AGENT = "agent"
 
 HOME = "/home/coder"
 AGENT_NEW = "/mnt"
+CA_OWN, CA_BUNDLE = "ca-own.pem", "ca-bundle.pem"
+"""Files of the agent's volume: the operator's authorities, and those with Debian's."""
 PORT = 8080
 USER = "1000:1000"
 GIB, MIB = 1 << 30, 1 << 20
@@ -46,6 +52,12 @@ OWN_SHARE = Resources(cpu=2.0, memory_bytes=2 * GIB, pids=512)
 _JOB_SHARE = Resources(cpu=2.0, memory_bytes=GIB // 2, pids=64)
 _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
 """What it takes to pack and unpack files of any owner, and nothing else of root's."""
+_SUDO_CAPABILITIES = (
+    *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID"),
+    *("SETPCAP", "SETUID", "SYS_CHROOT"),
+)
+"""What sudo and apt need. Of the engine's own set MKNOD and NET_RAW are left out: the latter could forge addresses on
+the network of workspaces."""
 _LOGS = {"Type": "json-file", "Config": {"max-size": "5m", "max-file": "2"}}
 _DIES_FIRST = 500
 _AGENTS_OWN = {KEY_VARIABLE, SECRETS_VARIABLE}
@@ -53,7 +65,8 @@ _AGENTS_OWN = {KEY_VARIABLE, SECRETS_VARIABLE}
 
 @dataclass(frozen=True, slots=True)
 class DockerSite:
-    """What all containers of an installation have in common. `share`: what a template leaves open."""
+    """What all containers of an installation have in common. `share`: what a template leaves open. `env`: variables of
+    every workspace. `ca_bundle`: the operator's own authorities, as PEM."""
 
     install_id: str
     workspace_image: str
@@ -62,6 +75,12 @@ class DockerSite:
     share: Resources = OWN_SHARE
     job_network: str = "host"
     reachable: tuple[str, ...] = field(default=())
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ca_bundle: bytes = field(default=b"", repr=False)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**self.env, **(ca_environment(f"{AGENT_PLACE}/{CA_BUNDLE}") if self.ca_bundle else {})}
 
     @property
     def bridge(self) -> str:
@@ -104,7 +123,9 @@ def network(site: DockerSite) -> Payload:
 
 
 def agent_volume_name(site: DockerSite, image_id: str) -> str:
-    return f"codehub-agent-{site.install_id[:12]}-{image_id.removeprefix('sha256:')[:12]}"
+    """The name of the agent's volume: another image, or other authorities, have another."""
+    authorities = f"-{hashlib.sha256(site.ca_bundle).hexdigest()[:8]}" if site.ca_bundle else ""
+    return f"codehub-agent-{site.install_id[:12]}-{image_id.removeprefix('sha256:')[:12]}{authorities}"
 
 
 def agent_volume(site: DockerSite, name: str) -> Payload:
@@ -113,7 +134,10 @@ def agent_volume(site: DockerSite, name: str) -> Payload:
 
 _FILL = f"""\
 cd {AGENT_NEW} && flock .lock sh -c '
-    [ -e .complete ] || {{ rm -rf bin lib && cp -a {AGENT_PLACE}/bin {AGENT_PLACE}/lib . && : > .complete; }}
+    [ -e .complete ] || {{
+        rm -rf bin lib && cp -a {AGENT_PLACE}/bin {AGENT_PLACE}/lib . &&
+        {{ [ ! -e {CA_OWN} ] || cat {DEBIAN} {CA_OWN} > {CA_BUNDLE}; }} && : > .complete
+    }}
 '
 """
 """The script that fills the agent's volume. Whoever is killed on the way leaves it incomplete, and the next begins
@@ -123,6 +147,18 @@ anew; two at once wait for each other."""
 def agent_filling(site: DockerSite, name: str) -> Payload:
     mount = {"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}
     return _helper(site, AGENT, _FILL, {"NetworkMode": "none", "Mounts": [mount]})
+
+
+def agent_files(site: DockerSite) -> bytes | None:
+    """What the agent's volume holds besides what is in CodeHub's image, as a tar; None for nothing."""
+    if not site.ca_bundle:
+        return None
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo(CA_OWN)
+        entry.size, entry.mode = len(site.ca_bundle), 0o644
+        archive.addfile(entry, io.BytesIO(site.ca_bundle))
+    return packed.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +198,8 @@ def probe(site: DockerSite, spec: ContainerSpec, argv: Sequence[str], agent: str
 def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> Payload:
     share = spec.share.filled(site.share)
     memory = share.memory_bytes or 2 * GIB
-    env = {name: value for name, value in spec.env.items() if name not in _AGENTS_OWN} | {"HOME": HOME}
+    given = site.environment | dict(spec.env)
+    env = {name: value for name, value in given.items() if name not in _AGENTS_OWN} | {"HOME": HOME}
     scratch = f"rw,nosuid,nodev,mode=1777,size={memory // 2}"
     return {
         "Image": spec.image_ref or site.workspace_image,
@@ -175,8 +212,9 @@ def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> P
             "NetworkMode": site.network,
             "Mounts": [_home(spec.volume), _agent(agent)],
             "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch, **_SOCKETS},  # noqa: S108 - inside
-            "ReadonlyRootfs": True,
+            "ReadonlyRootfs": not spec.sudo,
             **_locked_down(),
+            **(_SUDO if spec.sudo else {}),
             **_limits(share),
         },
     }
@@ -273,6 +311,10 @@ def _home(name: str) -> Payload:
 def _agent(name: str) -> Payload:
     options = {"NoCopy": True, "Labels": {STRAY_LABEL: "1"}}
     return {"Type": "volume", "Source": name, "Target": AGENT_PLACE, "ReadOnly": True, "VolumeOptions": options}
+
+
+_SUDO: Payload = {"CapAdd": list(_SUDO_CAPABILITIES), "SecurityOpt": []}
+"""What a workspace has instead whose template gives sudo; CapDrop stays, so that these capabilities are all."""
 
 
 def _locked_down() -> Payload:

@@ -74,6 +74,7 @@ _STARTED, _AGAIN = _Tried.STARTED, _Tried.AGAIN
 
 class DockerRuntime:
     name = "docker"
+    supports_sudo = True
 
     def __init__(
         self, engine: Engine, site: DockerSite, *, isolation: NetworkIsolation | None = None, grace_seconds: int = 10

@@ -63,9 +63,10 @@ class AgentVolume:
         return name
 
     async def _fill(self, name: str) -> None:
-        filling = payloads.agent_filling(self._site, name)
+        filling, files = payloads.agent_filling(self._site, name), payloads.agent_files(self._site)
+        unpacked = (payloads.AGENT_NEW, files) if files else None
         try:
-            code, said = await self._engine.run(filling, f"{name}-{uuid4().hex[:8]}", _FILLING_SECONDS)
+            code, said = await self._engine.run(filling, f"{name}-{uuid4().hex[:8]}", _FILLING_SECONDS, unpacked)
         except TimeoutError:
             raise BackendError(f"copying the workspace agent took over {_FILLING_SECONDS:.0f} s") from None
         if code != 0:

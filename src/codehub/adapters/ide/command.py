@@ -23,8 +23,16 @@ from codehub.adapters.ide.toolchain import IdeError
 
 DATA = "{home}/.local/share/code-server"
 
-FIRST_SETTINGS = json.dumps({"chat.disableAIFeatures": True}, indent=4)
-"""For a home without any: the parts that those features need are not installed."""
+FIRST_SETTINGS = json.dumps(
+    {
+        "chat.disableAIFeatures": True,
+        "workbench.secondarySideBar.defaultVisibility": "hidden",
+        "editor.minimap.autohide": "mouseover",
+    },
+    indent=4,
+)
+"""For a home without any: the parts that those features need are not installed, and on a telephone the editor would
+have no room beside the second side bar, nor its text beside the minimap."""
 
 CLONE = """\
 cloned=$1/cloned

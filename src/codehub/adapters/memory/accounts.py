@@ -57,7 +57,7 @@ class MemoryTemplates(AccountStore):
         )
         self._state.templates[stored.name] = stored
         # Not the environment: people put secrets there.
-        details = {"image_ref": stored.image_ref, "disabled": stored.disabled_at is not None}
+        details = {"image_ref": stored.image_ref, "sudo": stored.sudo, "disabled": stored.disabled_at is not None}
         self._state.append_audit(actor, "put_template", f"template:{stored.name}", details)
         return stored
 

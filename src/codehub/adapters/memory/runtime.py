@@ -52,6 +52,7 @@ class RuntimeState:
     pulling: set[str] = field(default_factory=set)
     not_isolated: str = ""
     capacity: Resources = field(default_factory=Resources)
+    supports_sudo: bool = True
     orphans: int = 0
     dies_after_start: set[UUID] = field(default_factory=set)
     started: int = 0
@@ -93,6 +94,10 @@ class RuntimeState:
 
 class MemoryRuntime:
     name = "memory"
+
+    @property
+    def supports_sudo(self) -> bool:
+        return self.state.supports_sudo
 
     def __init__(self, state: RuntimeState | None = None, network: Network | None = None) -> None:
         self.state = state or RuntimeState()
@@ -160,6 +165,8 @@ class MemoryRuntime:
             raise Deferred(state.not_isolated)
         if spec.image_ref in state.bad_images:
             raise BackendError(f"image {spec.image_ref!r} not found", reason=ErrorReason.IMAGE_PULL_FAILED)
+        if spec.sudo and not state.supports_sudo:
+            raise BackendError("no container here can be given sudo")
         if spec.image_ref in state.pulling:
             return Pulling(f"pulling {spec.image_ref}")
         if spec.volume not in state.volumes:

@@ -258,8 +258,13 @@ class PostgresTemplates(PostgresStore):
                 values["disk_bytes"],
                 values["pids"],
                 template.disabled_at is not None,
+                values["sudo"],
             )
             # Not the environment: people put secrets there.
-            details = {"image_ref": template.image_ref, "disabled": template.disabled_at is not None}
+            details = {
+                "image_ref": template.image_ref,
+                "sudo": template.sudo,
+                "disabled": template.disabled_at is not None,
+            }
             await append_audit(connection, actor, "put_template", f"template:{template.name}", details)
         return rows.template(stored)

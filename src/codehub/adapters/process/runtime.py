@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 
+from codehub.adapters.ca_bundle import ca_environment, with_system_authorities
 from codehub.adapters.process import shim
 from codehub.adapters.process.sandbox import (
+    CA_BUNDLE_INSIDE,
     HOME_INSIDE,
     OWN_NETWORK,
     SandboxPaths,
@@ -64,11 +66,13 @@ class ProcessRuntime:
     """Runs workspaces as processes below `root`. `sandbox`: None uses bubblewrap where it works, True insists, False
     does without. `own_network`: the same of a network namespace for each workspace that has a sandbox. `readable`: what
     the command needs to see of this machine besides the system's own directories. `hidden`: directories with more that
-    is nobody's business, wherever they lie."""
+    is nobody's business, wherever they lie. `env`: variables of every workspace. `ca_bundle`: the operator's own
+    authorities, as PEM."""
 
     name = "process"
+    supports_sudo = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs between installations
         self,
         root: Path,
         install_id: str,
@@ -79,6 +83,8 @@ class ProcessRuntime:
         own_network: bool | None = None,
         readable: Sequence[Path] = (),
         hidden: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        ca_bundle: bytes = b"",
     ) -> None:
         root = root.absolute()
         with _reported(f"the runtime's directory {root} cannot be made"):
@@ -89,6 +95,8 @@ class ProcessRuntime:
         self._own_network = own_network
         self._readable = list(readable)
         self._hidden = list(hidden)
+        self._env = dict(env or {})
+        self._ca_bundle = ca_bundle
         self._sandbox_tools: asyncio.Future[SandboxTools | None] | None = None
         self._unreadable: set[UUID] = set()
         self._identity = DirectoryIdentity(root, install_id)
@@ -152,6 +160,11 @@ class ProcessRuntime:
             return None
         if self.homes.owner(spec.volume) != spec.workspace_id:
             raise no_such_volume(spec.volume)
+        if spec.sudo:
+            raise BackendError(
+                "the template gives sudo, which only a container can have: take it out of the template, or run "
+                "workspaces in Docker"
+            )
         command = _with_secrets(await self._containing(spec, self._command, set_up=True), spec.secrets)
         with _reported("the container cannot be started"):
             answer = await self._containers.start(spec.workspace_id, command)
@@ -277,7 +290,11 @@ class ProcessRuntime:
         home_seen = HOME_INSIDE if sandbox_tools else home
         socket = str(self._sockets.path(spec.workspace_id))
         argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in words]
-        env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
+        ca_bundle = await asyncio.to_thread(self._written_ca_bundle)
+        env = _environment(home_seen) | self._env
+        if ca_bundle is not None:
+            env |= ca_environment(CA_BUNDLE_INSIDE if sandbox_tools else ca_bundle)
+        env |= dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
         if set_up:
@@ -295,6 +312,7 @@ class ProcessRuntime:
             readable=self._readable,
             hidden=[path for path in self._hidden if path.is_dir()],
             library_path=env.get("LD_LIBRARY_PATH"),
+            ca_bundle=ca_bundle,
         )
         with _reported(f"the home {home} cannot be made ready"):
             await asyncio.to_thread(self._make_ready, sandbox_tools, inside)
@@ -305,6 +323,17 @@ class ProcessRuntime:
             sandboxed=True,
             owner=inside.uid if sandbox_tools.setpriv else None,
         )
+
+    def _written_ca_bundle(self) -> Path | None:
+        """The file with this machine's authorities of now and the operator's; None if the operator named none."""
+        if not self._ca_bundle:
+            return None
+        place, fresh = self._root / "ca-bundle.pem", self._root / f".ca-bundle.{uuid4().hex}"
+        with _reported("the file of certificate authorities cannot be written"):
+            fresh.write_bytes(with_system_authorities(self._ca_bundle))
+            fresh.chmod(0o644)
+            fresh.rename(place)
+        return place
 
     def _make_ready(self, sandbox_tools: SandboxTools, inside: SandboxPaths) -> None:
         """Makes the files on the disk ready for the workspace's user."""

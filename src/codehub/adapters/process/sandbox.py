@@ -21,6 +21,8 @@ from codehub.adapters.process import network
 HOME_INSIDE = Path("/home/coder")
 """The same in every incarnation of the home, so that absolute paths in it survive a restore."""
 
+CA_BUNDLE_INSIDE = Path("/etc/codehub-ca-bundle.pem")
+
 SANDBOX, OWN_USER, OWN_NETWORK = "sandbox", "own-user", "own-network"
 
 FIRST_UID, UIDS = 0x70000000, 0x08000000
@@ -84,7 +86,7 @@ class SandboxTools:
 class SandboxPaths:
     """What one workspace's sandbox is made of. `etc`: files written for it. `ways_in`: where sockets of its own network
     are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie.
-    `library_path`: the workspace's own LD_LIBRARY_PATH."""
+    `library_path`: the workspace's own LD_LIBRARY_PATH. `ca_bundle`: the file that is CA_BUNDLE_INSIDE."""
 
     uid: int
     home: Path
@@ -95,6 +97,7 @@ class SandboxPaths:
     readable: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
     library_path: str | None = None
+    ca_bundle: Path | None = None
 
 
 def find_sandbox_tools(*, own_network: bool = True) -> SandboxTools | None:
@@ -128,6 +131,7 @@ def sandboxed(sandbox_tools: SandboxTools, argv: Sequence[str], inside: SandboxP
         *_system(),
         *_PRIVATE,
         *_etc(inside.etc),
+        *(("--ro-bind", str(inside.ca_bundle), str(CA_BUNDLE_INSIDE)) if inside.ca_bundle else ()),
         *_bound(around),
         *(word for path in hidden for word in ("--tmpfs", str(path))),
         *_bound(within),

@@ -118,7 +118,8 @@ function refuse(node, complaint, problem) {
   const [first] = problem.fields ?? [];
   const control = first && node.elements[first.field];
   if (control instanceof HTMLElement) {
-    mark(control, wrongText(first));
+    // A checkbox has no room of its own for what is wrong with it.
+    if (!mark(control, wrongText(first))) complaint.textContent = wrongText(first);
     control.focus();
   } else {
     complaint.textContent = problemText(problem);
@@ -129,6 +130,7 @@ function mark(control, message) {
   control.setAttribute("aria-invalid", "true");
   const place = document.getElementById(`${control.id}-wrong`);
   if (place) place.textContent = message;
+  return Boolean(place);
 }
 
 function clear(node) {

@@ -4,7 +4,7 @@ import { Problem, get, put, remove } from "../../core/api.js";
 import { element } from "../../core/element.js";
 import { environmentText, parsedEnvironment } from "../../core/environment_variables.js";
 import { bytes, number, t } from "../../core/language.js";
-import { confirmed, dialog, field, form, input } from "../../parts/dialog.js";
+import { choice, confirmed, dialog, field, form, input } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
 import { pagedTable } from "../../parts/table.js";
@@ -37,12 +37,13 @@ export function templatesSection() {
   };
 }
 
-function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids }) {
+function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo }) {
   return [
     cpu && t("templates.cpu", { count: number(cpu) }),
     memory && t("templates.memory", { size: bytes(memory) }),
     disk && t("templates.disk", { size: bytes(disk) }),
     pids && t("templates.pids", { count: number(pids) }),
+    sudo && t("templates.sudo"),
   ]
     .filter(Boolean)
     .join(" · ");
@@ -60,8 +61,8 @@ function items(template, table) {
   ];
 }
 
-function bodyOf({ description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids }) {
-  return { description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids };
+function bodyOf({ description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo }) {
+  return { description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo };
 }
 
 async function edit(template) {
@@ -81,6 +82,7 @@ async function edit(template) {
           field(t("templates.disk.label"), input("disk_bytes", { type: "number", min: 0.01, step: "any", value: template?.disk_bytes ? template.disk_bytes / GIGA : "" })),
           field(t("templates.pids.label"), input("pids", { type: "number", min: 1, value: template?.pids ?? "" })),
         ),
+        choice(t("templates.sudo.label"), element("input", { type: "checkbox", name: "sudo", checked: Boolean(template?.sudo) })),
       ],
       send: async (values) => {
         await put(`admin/templates/${encodeURIComponent(template?.name ?? values.name)}`, {
@@ -91,6 +93,7 @@ async function edit(template) {
           memory_bytes: values.memory_bytes ? Math.round(Number(values.memory_bytes) * GIGA) : null,
           disk_bytes: values.disk_bytes ? Math.round(Number(values.disk_bytes) * GIGA) : null,
           pids: values.pids ? Number(values.pids) : null,
+          sudo: Boolean(values.sudo),
           disabled: Boolean(template?.disabled_at),
         });
         toast(t("saved"));
