@@ -9,7 +9,7 @@ from codehub.domain.usage import (
     Usage,
     UsageWarning,
     cpu_in_use,
-    fullness,
+    is_filling,
     usage_of,
     usage_warnings,
 )
@@ -51,11 +51,13 @@ def test_every_warning_says_what_to_do() -> None:
     assert set(WARNING_MESSAGES) == set(UsageWarning)
 
 
-def test_how_full_a_disk_is_goes_by_its_own_limit_first() -> None:
-    assert fullness(DiskUsage(1, 4, 100, 0)) == 0.25
-    assert fullness(DiskUsage(1, None, 100, 10)) == pytest.approx(0.9)
-    assert fullness(DiskUsage(None, 4, 100, 10)) == pytest.approx(0.9)
-    assert fullness(DiskUsage()) == 0.0
+def test_a_disk_is_watched_before_it_is_warned_of() -> None:
+    assert is_filling(DiskUsage(75, 100, 100, 25))
+    assert not is_filling(DiskUsage(74, 100, 100, 26))
+    assert is_filling(DiskUsage(1, None, 100 * GB, 8 * GB))
+    assert not is_filling(DiskUsage(1, None, 100 * GB, 9 * GB))
+    assert not is_filling(DiskUsage(None, 100, None, None))
+    assert not is_filling(DiskUsage())
 
 
 def test_cpu_is_counted_between_two_looks_at_the_same_run() -> None:

@@ -33,6 +33,7 @@ from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
+from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
@@ -89,6 +90,7 @@ class ApiParts:
     creation: WorkspaceCreation
     lifecycles: Lifecycles
     slots: RunningSlots
+    usage: WorkspaceUsage
     views: WorkspaceViews
     contents: ArchiveContents
     templates: Templates

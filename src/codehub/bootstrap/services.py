@@ -112,6 +112,7 @@ class Services:
             ids=RandomIds(),
             metrics=self.metrics,
             templates=self.database.templates(),
+            usage_history=self.database.usage_history(),
             records=Records(
                 self.database.accounts(),
                 self.database.audit(),

@@ -12,6 +12,8 @@ SPAN = timedelta(hours=1)
 """How long samples are kept."""
 
 NEARLY_FULL = 0.9
+FILLING = 0.75
+FILLING_FREE_BYTES = 8 << 30
 FREE_SPACE_BYTES = 2 << 30
 """A file system is never called nearly full while this much of it is free, however large it is."""
 
@@ -96,13 +98,11 @@ def _is_on_full_file_system(disk: DiskUsage) -> bool:
     return is_used and disk.free_bytes <= FREE_SPACE_BYTES
 
 
-def fullness(disk: DiskUsage) -> float:
-    """How full the disk is, from 0 to 1: by its own limit, or else by its file system; 0 if nothing is known."""
-    if disk.limit_bytes and disk.used_bytes is not None:
-        return disk.used_bytes / disk.limit_bytes
-    if disk.total_bytes and disk.free_bytes is not None:
-        return 1 - disk.free_bytes / disk.total_bytes
-    return 0.0
+def is_filling(disk: DiskUsage) -> bool:
+    """Whether a disk has come near to a warning, so that it should be measured more often."""
+    if disk.limit_bytes:
+        return disk.used_bytes is not None and disk.used_bytes >= FILLING * disk.limit_bytes
+    return disk.free_bytes is not None and disk.free_bytes <= FILLING_FREE_BYTES
 
 
 def cpu_in_use(earlier: ComputeUsage | None, later: ComputeUsage, seconds: float) -> float | None:
