@@ -99,6 +99,21 @@ async def test_a_slow_runtime_is_asked_for_a_fifth_of_the_time() -> None:
 
 
 @in_virtual_time
+async def test_one_question_is_for_all_who_look() -> None:
+    scene = Scene()
+    keys = [scene.start() for _ in range(10)]
+    scene.seconds = 1.0
+    for key in keys:
+        await scene.usage.now([key])
+    await asyncio.sleep(FRESH_SECONDS)
+    await scene.usage.now(keys[:1])
+    scene.runtime.state.containers.clear()
+    asked = scene.questions
+    assert all([await scene.usage.now([key]) for key in keys]), "each was part of the question of another"
+    assert scene.questions == asked
+
+
+@in_virtual_time
 async def test_a_runtime_that_does_not_answer_leaves_what_was_recorded() -> None:
     scene = Scene()
     key, unknown = scene.start(), scene.start()

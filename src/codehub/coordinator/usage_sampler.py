@@ -44,8 +44,9 @@ log = structlog.get_logger()
 
 SHARE = 0.1
 """Of the time that passes, how much may go into measuring: once for CPU and memory, and once for disks."""
-AT_ONCE = 50
 LONGEST_CALL_SECONDS = 60.0
+LONGEST_LOOK_SECONDS = 0.1
+"""The time limit of measuring CPU and memory is longer by this for each workspace."""
 MOST_HOMES = 200
 DISK_SECONDS = 300.0
 """How old what is known of a disk may become before it is measured again; one that fills up is measured each time."""
@@ -113,14 +114,11 @@ class UsageSampler:
         async with asyncio.timeout(LONGEST_CALL_SECONDS):
             seen = await self._runtime.containers()
         running = [key for key, container in seen.items() if container.running]
-        found: dict[UUID, _Measured] = {}
-        for start in range(0, len(running), AT_ONCE):
-            async with asyncio.timeout(LONGEST_CALL_SECONDS):
-                some = await self._runtime.compute_usage(running[start : start + AT_ONCE])
-            now = self._clock.monotonic()
-            found |= {key: _Measured(compute, now) for key, compute in some.items()}
-        self._metrics.observe(USAGE_PASS_SECONDS, self._clock.monotonic() - began, kind="compute")
-        return found
+        async with asyncio.timeout(LONGEST_CALL_SECONDS + LONGEST_LOOK_SECONDS * len(running)):
+            found = await self._runtime.compute_usage(running) if running else {}
+        now = self._clock.monotonic()
+        self._metrics.observe(USAGE_PASS_SECONDS, now - began, kind="compute")
+        return {key: _Measured(compute, now) for key, compute in found.items()}
 
     async def _measure_disks(self, running: Sequence[UUID]) -> None:
         """Measures the disks that are due, for a tenth of an interval. What fails leaves what was known before."""
@@ -183,7 +181,6 @@ class UsageGauges:
             self._metrics.clear(metric)
 
     def show(self, used: Mapping[UUID, Usage]) -> None:
-        self.clear()
         cpu = {key: usage.cpu for key, usage in used.items() if usage.cpu is not None}
         memory = {key: float(usage.memory_bytes) for key, usage in used.items() if usage.memory_bytes is not None}
         disks = {key: usage.disk.used_bytes for key, usage in used.items() if usage.disk is not None}
@@ -198,11 +195,13 @@ class UsageGauges:
             self._metrics.set(USAGE_WARNINGS, warnings.count(warning), warning=warning.value)
         if self._per_workspace:
             for metric, values_of in ((WORKSPACE_CPU, cpu), (WORKSPACE_MEMORY, memory), (WORKSPACE_DISK, disk)):
+                self._metrics.clear(metric)
                 for key, value in values_of.items():
                     self._metrics.set(metric, value, workspace=str(key))
 
     def _distribution(self, metric: Metric, values: Mapping[UUID, float]) -> None:
         if not values:
+            self._metrics.clear(metric)
             return
         ordered = sorted(values.values())
         tenths = quantiles(ordered, n=10, method="inclusive") if len(ordered) > 1 else ordered * 9

@@ -1,8 +1,8 @@
 """What workspaces use right now, for whoever looks, and what they used in the last hour.
 
-The runtime is asked for the workspaces that somebody looks at, for all who look at once: never while the last answer is
-fresh, one question at a time, and for at most a fifth of the time. Beyond that, and while the runtime does not answer,
-people see the leader's last sample. What a disk holds is always from there. None of it counts as activity.
+The runtime is asked for the workspaces that anybody looks at, in one question for all who look: never while the last
+answer is fresh, one question at a time, and for at most a fifth of the time. Beyond that, and while the runtime does
+not answer, people see the leader's last sample. What a disk holds is always from there. None of it is activity.
 """
 
 import asyncio
@@ -25,6 +25,9 @@ FRESH_SECONDS: Final = 4.0
 REST: Final = 4.0
 """After a question that took a second, this many seconds pass before the next."""
 ANSWER_SECONDS: Final = 3.0
+LOOKED_AT_SECONDS: Final = 12.0
+"""For so long after a look the workspace is part of every question: pages look again every five seconds."""
+MOST_AT_ONCE: Final = 100
 FORGET_SECONDS: Final = 60.0
 RECENT: Final = timedelta(minutes=3)
 """How old a sample may be and still be what is used now."""
@@ -45,6 +48,7 @@ class WorkspaceUsage:
         self._history = history
         self._clock = clock
         self._readings: dict[UUID, _Reading] = {}
+        self._looked_at: dict[UUID, float] = {}
         self._one_at_a_time = asyncio.Lock()
         self._rests_until = float("-inf")
 
@@ -69,12 +73,15 @@ class WorkspaceUsage:
         return usage_of(reading.compute, cpu if reading.cpu is None else reading.cpu, disk)
 
     async def _refresh(self, ids: Collection[UUID]) -> None:
+        now = self._clock.monotonic()
+        recent = {key: at for key, at in self._looked_at.items() if now - at < LOOKED_AT_SECONDS and key not in ids}
+        self._looked_at = dict.fromkeys(ids, now) | recent
         async with self._one_at_a_time:
             began = self._clock.monotonic()
             self._readings = {key: one for key, one in self._readings.items() if began - one.at < FORGET_SECONDS}
-            stale = [key for key in ids if not self._is_fresh(key, began)]
-            if not stale or began < self._rests_until:
+            if began < self._rests_until or all(self._is_fresh(key, began) for key in ids):
                 return
+            stale = [key for key in self._looked_at if not self._is_fresh(key, began)][:MOST_AT_ONCE]
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     found = await self._runtime.compute_usage(stale)

@@ -3,7 +3,7 @@
 import { get } from "../core/api.js";
 import { everySecond, now } from "../core/clock.js";
 import { isSettled } from "../core/workspace_state.js";
-import { duration, t } from "../core/language.js";
+import { bytes, duration, t } from "../core/language.js";
 import { complain, say, toast } from "./toasts.js";
 
 const NEW_MS = 60_000;
@@ -20,13 +20,15 @@ export function watchNews(app) {
   app.stream.onNotice = tellAdmin;
 }
 
-/** To admins alone: a backend that has fallen silent, or answers again. What concerns one workspace is told by itself. */
+/** To admins alone: a backend that has fallen silent, or answers again, and a full disk. What concerns one workspace is told by itself. */
 function tellAdmin({ subject, details }) {
   const backend = details?.backend;
   if (subject === "backend does not answer") {
     toast(t("notice.silent", { backend, error: details.error }), { tone: "bad", lasts: null, key: `backend:${backend}` });
   } else if (subject === "backend answers again") {
     toast(t("notice.back", { backend }), { key: `backend:${backend}` });
+  } else if (subject === "the disk that workspaces share is nearly full") {
+    toast(t("notice.disk", { free: bytes(details.free_bytes) }), { tone: "bad", lasts: null, key: "disk" });
   }
 }
 
