@@ -489,6 +489,13 @@ class Settings(BaseSettings):
     )
     coordinator_gc_interval: Seconds = Field(4 * 3600, description="Between two runs of the garbage collector.")
 
+    coordinator_usage_interval: Seconds = Field(
+        60, description="Between two samples of what the running workspaces use; more if sampling takes long."
+    )
+    usage_metrics_per_workspace: Switch = Field(
+        False,
+        description="Whether /metrics names each running workspace: three more series for each of them.",
+    )
     coordinator_retention_interval: Seconds = Field(3600, description="Between two sweeps of old records.")
     coordinator_status_address: SocketAddress | None = Field(
         None, description="Where the coordinator answers /healthz, /readyz and /metrics. Unset: nowhere."

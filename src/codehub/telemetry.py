@@ -195,6 +195,38 @@ GC_SWEPT = Metric("codehub_gc_swept_total", "counter", "What the collector delet
 COMPONENT_RESTARTS = Metric(
     "codehub_component_restarts_total", "counter", "Components that ended and were started again.", ("component",)
 )
+USAGE_PASS_SECONDS = Metric(
+    "codehub_usage_pass_seconds",
+    "histogram",
+    "Measuring the running workspaces: `compute` or `disk`.",
+    ("kind",),
+    _WORK,
+)
+USAGE_MEASURED = Metric(
+    "codehub_usage_workspaces", "gauge", "Running workspaces by what is known of them in the last sample.", ("known",)
+)
+USAGE_CPU = Metric(
+    "codehub_usage_cpu_cores",
+    "gauge",
+    "Processors that running workspaces use: their sum, median, 90th percentile and maximum.",
+    ("runtime", "statistic"),
+)
+USAGE_MEMORY = Metric(
+    "codehub_usage_memory_bytes", "gauge", "Memory of running workspaces, in the same way.", ("runtime", "statistic")
+)
+USAGE_DISK = Metric(
+    "codehub_usage_disk_bytes", "gauge", "What their homes hold, in the same way.", ("runtime", "statistic")
+)
+USAGE_WARNINGS = Metric("codehub_usage_warnings", "gauge", "Running workspaces that are warned.", ("warning",))
+WORKSPACE_CPU = Metric(
+    "codehub_workspace_cpu_cores", "gauge", "Processors in use (USAGE_METRICS_PER_WORKSPACE).", ("workspace",)
+)
+WORKSPACE_MEMORY = Metric(
+    "codehub_workspace_memory_bytes", "gauge", "Memory (USAGE_METRICS_PER_WORKSPACE).", ("workspace",)
+)
+WORKSPACE_DISK = Metric(
+    "codehub_workspace_disk_bytes", "gauge", "What the home holds (USAGE_METRICS_PER_WORKSPACE).", ("workspace",)
+)
 NOTIFICATIONS = Metric("codehub_notifications_total", "counter", "Notices to admins by webhook.", ("outcome",))
 
 HTTP_REQUESTS = Metric(
@@ -237,6 +269,10 @@ class Metrics:
     def set(self, metric: Metric, value: float, **labels: str) -> None:
         gauge = self._gauges[metric.name]
         (gauge.labels(**labels) if metric.labels else gauge).set(value)
+
+    def clear(self, metric: Metric) -> None:
+        """Forgets every value of a gauge with labels: what is not known any more is no longer told."""
+        self._gauges[metric.name].clear()
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         histogram = self._histograms[metric.name]

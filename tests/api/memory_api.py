@@ -43,6 +43,7 @@ from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
@@ -96,6 +97,7 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
         creation=WorkspaceCreation(commands, people.templates(), people.idempotency_keys(), views, ids, 120),
         lifecycles=Lifecycles(database.specs(), views, IdlePolicy()),
         slots=RunningSlots(views, limits),
+        usage=WorkspaceUsage(backends.runtime, database.usage_history(), SystemClock()),
         views=views,
         contents=MemoryContents(backends.archives.state, backends.network),
         templates=people.templates(),

@@ -15,6 +15,7 @@ from uuid import uuid4
 from codehub.adapters.memory import MemoryActivity, MemoryJobs, MemoryNotifier
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.jobs import JobsState
+from codehub.adapters.memory.runtime import Container
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.server import listen_on, serve
 from codehub.coordinator.context import Dependencies, Tuning
@@ -22,8 +23,10 @@ from codehub.coordinator.process import Coordinator
 from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
+from codehub.domain.usage import Usage
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
+from codehub.ports.runtime import ContainerSpec, Resources
 from codehub.telemetry import Metrics
 from tests.api.memory_api import MemoryApi
 
@@ -123,6 +126,20 @@ class ApiServer:
             return self.api.backends.runtime.state.write(self.rows()[name].id, value)
 
         return self.do(write())
+
+    def uses(self, name: str, usage: Usage) -> None:
+        """The workspace runs, and the leader's last sample of it is this."""
+
+        async def sampled() -> None:
+            key, backends = self.rows()[name].id, self.api.backends
+            share = Resources(usage.cpu_limit, usage.memory_limit_bytes)
+            spec = ContainerSpec(key, str(key), "", share=share)
+            backends.runtime.state.containers[key] = Container(
+                "run-1", str(key), spec=spec, memory_bytes=usage.memory_bytes or 0
+            )
+            await backends.database.usage_history().record({key: usage}, 0)
+
+        self.do(sampled())
 
     def leases(self, name: str) -> dict[str, datetime]:
         """Who holds it, until when."""

@@ -16,6 +16,7 @@ from codehub.adapters.memory.runtime import Container
 from codehub.cli import wait
 from codehub.cli.output import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason
+from codehub.domain.usage import DiskUsage, Usage
 from codehub.domain.workspace import Desired, Operation, Phase, Progress
 from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
@@ -40,6 +41,22 @@ def test_wishes(ann: Terminal, server: ApiServer) -> None:
     for part in (str(row.id), "RUNNING", "for trying", ".localhost:8000/"):
         assert part in shown
     assert ann("ws", "show", "demo", "--json").json()["name"] == "demo"
+
+
+def test_what_a_workspace_uses_is_shown_while_it_runs(ann: Terminal, server: ApiServer) -> None:
+    ann.done("ws", "create", "demo")
+    assert ann("ws", "show", "demo", "--json").json()["usage"] is None
+    assert "memory" not in ann.done("ws", "show", "demo")
+    server.controller_writes("demo", phase=Phase.RUNNING)
+    server.uses("demo", Usage(0.25, 2.0, 480_000_000, 2_000_000_000, DiskUsage(9_500_000_000, 10_000_000_000, 1, 1)))
+    shown = ann.done("ws", "show", "demo")
+    for part in ("0.25 of 2", "480 MB of 2.0 GB", "9.5 GB of 10.0 GB", "nearly full: remove what is not needed"):
+        assert part in shown
+    assert ann("ws", "show", "demo", "--json").json()["usage"]["warnings"][0]["code"] == "disk_nearly_full"
+    server.uses("demo", Usage(disk=DiskUsage(5_000_000, None, 20_000_000_000, 7_000_000_000)))
+    shown = ann.done("ws", "show", "demo")
+    assert "5.0 MB, 7.0 GB free" in shown
+    assert "processors" not in shown, "what is not known is not shown as 0"
 
 
 def test_deleting_asks(ann: Terminal, server: ApiServer) -> None:

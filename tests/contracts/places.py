@@ -71,6 +71,10 @@ class Place(Protocol):
 
     def content(self, volume: str) -> list[int]: ...
 
+    def fill(self, volume: str, size: int) -> None:
+        """A file of that many bytes in the home."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -113,6 +117,9 @@ class MemoryPlace:
 
     def content(self, volume: str) -> list[int]:
         return list(self.state.volumes[volume].content)
+
+    def fill(self, volume: str, size: int) -> None:
+        self.state.volumes[volume].used_bytes = size
 
     async def close(self) -> None:
         await self._first.close()
@@ -189,6 +196,9 @@ class ProcessPlace:
         home = self.runtime().homes.home(volume)
         return [int(path.read_text()) for path in sorted(home.glob("*.txt"))]
 
+    def fill(self, volume: str, size: int) -> None:
+        (self.runtime().homes.home(volume) / "large").write_bytes(os.urandom(size))
+
     def processes(self) -> list[int]:
         """Whatever workspaces run here: their home is here."""
         return [pid for pid, variables in environments() if b"HOME=" + os.fsencode(self.root) in variables]
@@ -262,6 +272,9 @@ class DockerPlace:
 
     def content(self, volume: str) -> list[int]:
         return [int(path.read_text()) for path in sorted(self.mountpoint(volume).glob("*.txt"))]
+
+    def fill(self, volume: str, size: int) -> None:
+        (self.mountpoint(volume) / "large").write_bytes(os.urandom(size))
 
     async def close(self) -> None:
         await sweep(self.engine(), self.site.install_id)

@@ -1,6 +1,7 @@
 """The Runtime port's promises, kept alike in memory, by processes, by processes in a sandbox and by containers."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Runtime, StartSecrets
+from codehub.ports.runtime import ContainerSpec, Resources, Runtime, StartSecrets
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace, names
 from tests.eventually import eventually
 
@@ -336,3 +337,87 @@ async def test_a_memory_runtime_can_be_one_without_sudo() -> None:
     place, workspace_id = MemoryPlace(), uuid4()
     place.state.supports_sudo = False
     await test_sudo_is_given_or_nothing_starts(place.runtime(), workspace_id)
+
+
+async def test_what_does_not_run_uses_nothing_that_is_known(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    for ids in ([], [spec.workspace_id], [uuid4()]):
+        assert not await runtime.compute_usage(ids)
+        assert not await runtime.disk_usage(ids, 10.0)
+    await runtime.start_container(spec)
+    await place.exit_by_itself(spec.workspace_id)
+    await eventually(lambda: stopped(runtime, spec.workspace_id))
+    assert not await runtime.compute_usage([spec.workspace_id])
+    assert not await runtime.disk_usage([spec.workspace_id], 10.0)
+
+
+async def test_cpu_and_memory_are_counted_from_the_start(runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    first = (await runtime.compute_usage([spec.workspace_id, uuid4()]))[spec.workspace_id]
+    assert first.instance == await instance(runtime, spec.workspace_id)
+    assert first.cpu_seconds is not None
+    assert first.memory_bytes is not None
+    assert first.memory_bytes > 1 << 20
+
+    async def worked() -> bool:
+        assert await runtime.answers(spec.workspace_id)
+        later = (await runtime.compute_usage([spec.workspace_id]))[spec.workspace_id]
+        assert later.instance == first.instance
+        assert first.cpu_seconds is not None
+        assert later.cpu_seconds is not None
+        assert later.cpu_seconds >= first.cpu_seconds
+        return later.cpu_seconds > first.cpu_seconds
+
+    await eventually(worked)
+
+
+async def test_a_limit_on_cpu_and_memory_is_told_where_there_is_one(runtime: Runtime, spec: ContainerSpec) -> None:
+    share = Resources(cpu=0.5, memory_bytes=256 << 20)
+    await runtime.start_container(replace(spec, share=share))
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    found = (await runtime.compute_usage([spec.workspace_id]))[spec.workspace_id]
+    is_held_to_it = runtime.name != "process"
+    assert found.memory_limit_bytes == (share.memory_bytes if is_held_to_it else None)
+    assert found.cpu_limit == (share.cpu if is_held_to_it else len(os.sched_getaffinity(0)))
+
+
+async def test_what_a_home_holds_is_counted(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    before = (await runtime.disk_usage([spec.workspace_id, uuid4()], 30.0))[spec.workspace_id]
+    assert before.used_bytes is not None
+    assert before.limit_bytes is None
+    assert before.total_bytes
+    assert before.free_bytes
+    assert before.free_bytes <= before.total_bytes
+    place.fill(spec.volume, 3 << 20)
+    after = (await runtime.disk_usage([spec.workspace_id], 30.0))[spec.workspace_id]
+    assert after.used_bytes is not None
+    assert 3 << 20 <= after.used_bytes - before.used_bytes < 4 << 20
+
+
+async def test_homes_are_counted_apart(place: Place, runtime: Runtime) -> None:
+    specs = [ContainerSpec(key, volume_name(key, 1), "") for key in (uuid4(), uuid4())]
+    for number, spec in enumerate(specs):
+        await runtime.create_volume(spec.workspace_id, spec.volume)
+        await runtime.start_container(spec)
+        place.fill(spec.volume, (number + 1) << 20)
+    found = await runtime.disk_usage([spec.workspace_id for spec in specs], 30.0)
+    sizes = [found[spec.workspace_id].used_bytes or 0 for spec in specs]
+    assert 1 << 20 <= sizes[0] < 2 << 20 <= sizes[1] < 3 << 20
+    only = await runtime.disk_usage([specs[1].workspace_id], 30.0)
+    assert list(only) == [specs[1].workspace_id]
+
+
+async def test_there_may_be_no_time_to_count(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    place.fill(spec.volume, 1 << 20)
+    found = (await runtime.disk_usage([spec.workspace_id], 0.0)).get(spec.workspace_id)
+    if runtime.name != "memory":
+        assert found is not None
+        assert found.used_bytes is None, "not known is not 0"
+        assert found.free_bytes
+    assert not (await runtime.disk_usage([uuid4()], 0.0))

@@ -18,6 +18,7 @@ from codehub.api import (
     restore_points,
     session,
     tokens,
+    usage,
     workspaces,
 )
 from codehub.api.access_watch import AccessWatch
@@ -29,7 +30,7 @@ from codehub.api.rendering import workspace_json
 from codehub.api.restore_points import MOST_DOWNLOADS, MOST_LISTINGS, ConcurrencyLimit
 from codehub.api.schemas import Problem
 
-ROUTE_MODULES = (session, tokens, account, workspaces, lifecycle, restore_points, events, admin)
+ROUTE_MODULES = (session, tokens, account, workspaces, lifecycle, usage, restore_points, events, admin)
 
 _ABOUT = """Say what you want (`desired_state`); a controller makes reality match, and the events tell how it goes.
 

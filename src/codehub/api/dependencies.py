@@ -34,6 +34,7 @@ from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
@@ -91,6 +92,7 @@ class ApiParts:
     creation: WorkspaceCreation
     lifecycles: Lifecycles
     slots: RunningSlots
+    usage: WorkspaceUsage
     views: WorkspaceViews
     contents: ArchiveContents
     templates: Templates

@@ -25,6 +25,7 @@ from codehub.domain.addresses import local_path
 from codehub.domain.errors import ErrorReason
 from codehub.domain.gc_safety import NEVER_WAIVED, WAIVABLE, SafetyCheck
 from codehub.domain.identity import Role, Scope
+from codehub.domain.usage import UsageWarning
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 
 T = TypeVar("T")
@@ -373,6 +374,51 @@ class LifecycleShown(Outgoing):
     blocked_by: list[ObstacleShown]
     warnings: list[datetime] = Field(description="When the owner is warned before the stop.")
     last_stop: CauseShown | None
+
+
+class DiskShown(Outgoing):
+    """What a home holds. Null: not known; for `limit_bytes`: it is held to no size."""
+
+    used_bytes: int | None
+    limit_bytes: int | None
+    total_bytes: int | None = Field(description="The size of the file system that the home is on.")
+    free_bytes: int | None = Field(description="What is left of it.")
+
+
+class UsageWarningShown(Outgoing):
+    code: UsageWarning
+    message: str
+
+
+class UsageValues(Outgoing):
+    """Null: not known, and for a limit also: there is none."""
+
+    cpu: float | None = Field(examples=[0.25], description="Processors in use, on average over the last moments.")
+    cpu_limit: float | None = Field(examples=[2.0], description="How many processors it can use at once.")
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    disk: DiskShown | None = Field(description="Measured every few minutes; more often when it is filling up.")
+
+
+class UsageShown(UsageValues):
+    warnings: list[UsageWarningShown]
+
+
+class WorkspaceUsageShown(UsageShown):
+    id: UUID = Field(examples=[AN_ID])
+
+
+class UsageList(Outgoing):
+    items: list[WorkspaceUsageShown]
+
+
+class UsagePoint(UsageValues):
+    at: datetime
+
+
+class UsageHistoryShown(Outgoing):
+    now: UsageShown | None = Field(description="Null: it does not run, or nothing is known.")
+    items: list[UsagePoint]
 
 
 class KeepAlive(Incoming):

@@ -23,6 +23,7 @@ from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
 
@@ -64,6 +65,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         creation=WorkspaceCreation(commands, templates, keys, views, ids, settings.minimum_ttl_seconds),
         lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
         slots=RunningSlots(views, limits(settings)),
+        usage=WorkspaceUsage(services.runtime, database.usage_history(), SystemClock()),
         views=views,
         contents=contents,
         templates=templates,

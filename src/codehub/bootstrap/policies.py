@@ -44,6 +44,8 @@ def tuning(settings: Settings) -> Tuning:
         active_duration=settings.coordinator_active_duration,
         ttl_interval=settings.coordinator_ttl_interval,
         gc_interval=settings.coordinator_gc_interval,
+        usage_interval=settings.coordinator_usage_interval,
+        usage_metrics_per_workspace=settings.usage_metrics_per_workspace,
         workers=settings.coordinator_workers,
         sse_prefix=settings.redis_channel_sse_prefix,
         wake_prefix=settings.redis_channel_wake_prefix,

@@ -131,6 +131,7 @@ class Services:
                 prefix,
                 email_host=urlsplit(settings.public_url or "").hostname or "localhost",
             ),
+            usage_history=self.database.usage_history(),
             records=Records(
                 self.database.accounts(),
                 self.database.audit(),

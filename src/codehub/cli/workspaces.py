@@ -171,12 +171,14 @@ def _made_asleep(client: Client, ws: Json) -> str:
 
 @app.command("show")
 def show(workspace: Which, as_json: AsJson = False) -> None:
-    """Show one workspace: where it is, what it is doing, what is wrong. A deleted one too, while it can come back.
+    """Show one workspace: where it is, what it is doing and using, what is wrong. A deleted one too, while it can come
+    back.
 
-    Example: `codehub ws show demo`
+    Examples: `codehub ws show demo` · `codehub ws show demo --json | jq .usage.disk`
     """
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace, deleted=True)
+        ws = {**ws, "usage": usage_now(client, ws)}
     if as_json:
         output.print_json(ws)
         return
@@ -195,6 +197,7 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("git repository", ws["git_url"]),
             ("sleeps after", _ttl(ws["standby_ttl_seconds"])),
             ("is archived after", _ttl(ws["archive_ttl_seconds"])),
+            *usage_facts(ws["usage"]),
             ("notes", ws["memo"]),
             ("last used", output.ago(ws["last_access_at"])),
             ("error", f"{error['reason']}: {error['message']}" if error else None),
@@ -210,6 +213,44 @@ def _image(ws: Json) -> str:
     if present_one == coming or not ws["conditions"]["infra.container_ready"]["status"]:
         return coming
     return f"{present_one}; from its next start {coming}"
+
+
+def usage_now(client: Client, ws: Json) -> Json | None:
+    """What a running workspace uses; None if that is not known, or if the server is too old to tell."""
+    if ws["phase"] != "RUNNING" or ws["deleted_at"]:
+        return None
+    try:
+        now: Json | None = client.get(f"/workspaces/{ws['id']}/usage")["now"]
+    except ClientFailed as failed:
+        if failed.problem != "not_found":
+            raise
+        return None
+    return now
+
+
+def usage_facts(usage: Json | None) -> list[tuple[str, str | None]]:
+    if usage is None:
+        return []
+    cpu, disk = usage["cpu"], usage["disk"] or {}
+    processors = (
+        f"{cpu:.2f}" + (f" of {usage['cpu_limit']:g}" if usage["cpu_limit"] else "") if cpu is not None else None
+    )
+    free = (
+        "" if disk.get("limit_bytes") or disk.get("free_bytes") is None else f", {output.size(disk['free_bytes'])} free"
+    )
+    held = _held(disk.get("used_bytes"), disk.get("limit_bytes"))
+    return [
+        ("processors in use", processors),
+        ("memory", _held(usage["memory_bytes"], usage["memory_limit_bytes"])),
+        ("disk", held and held + free),
+        *(("warning", warning["message"]) for warning in usage["warnings"]),
+    ]
+
+
+def _held(used: int | None, limit: int | None) -> str | None:
+    if used is None:
+        return None
+    return output.size(used) + (f" of {output.size(limit)}" if limit else "")
 
 
 def _ttl(seconds: int | None) -> str | None:

@@ -26,6 +26,7 @@ from codehub.ports.stores import (
     Leadership,
     Templates,
     Term,
+    UsageHistory,
     WorkspaceSpecs,
     WorkspaceStatuses,
 )
@@ -61,6 +62,8 @@ class Dependencies:
     """The templates of containers; None: a container gets its image and nothing else."""
     secrets: WorkspaceSecrets | None = None
     """What people and templates keep for workspaces; None: a container gets none of it."""
+    usage_history: UsageHistory | None = None
+    """Where samples of what workspaces use are kept; None: nothing is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Tuning:
     ttl_interval: float = 60.0
     gc_interval: float = 14400.0
     retention_interval: float = 3600.0
+    usage_interval: float = 60.0
+    usage_metrics_per_workspace: bool = False
     gc_request_interval: float = 5.0
     inventory_interval: float = 300.0
     call_seconds: float = 60.0

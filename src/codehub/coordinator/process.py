@@ -22,10 +22,11 @@ from codehub.coordinator.observer import Observer
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
+from codehub.coordinator.usage_sampler import UsageSampler
 from codehub.domain.errors import BackendError, CodeHubError, Stale, Unreachable, WrongBackend
 from codehub.ports.runtime import IsolationReport, Runtime
 from codehub.ports.signals import Notifier
-from codehub.ports.stores import Term
+from codehub.ports.stores import Term, UsageHistory
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
     EPOCH,
@@ -164,6 +165,8 @@ class TermRunner:
         }
         if self._dependencies.records is not None:
             components["retention runner"] = partial(self._retention_ticks, self._dependencies.records)
+        if self._dependencies.usage_history is not None:
+            components["usage sampler"] = partial(self._usage_ticks, self._dependencies.usage_history)
         for number in range(self._tuning.workers):
             components[f"worker {number}"] = self._work
         tasks = [asyncio.create_task(self._supervise(name, run), name=name) for name, run in components.items()]
@@ -296,6 +299,15 @@ class TermRunner:
                 log.warning("nothing is collected this time", error=str(error))
             else:
                 _log_collection(report)
+
+    async def _usage_ticks(self, history: UsageHistory) -> None:
+        sampler = UsageSampler(self._dependencies, history, self._tuning, self._term.epoch)
+        try:
+            await self._clock.sleep(_first(self._tuning.usage_interval))
+            while True:
+                await self._clock.sleep(await sampler.tick())
+        finally:
+            sampler.close()
 
     async def _retention_ticks(self, records: Records) -> None:
         runner = RetentionRunner(records, self._tuning.ages, self._term.epoch, self._metrics)

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ContainerSeen
+from codehub.domain.usage import ComputeUsage, DiskUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,17 @@ class Runtime(Protocol):
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         """The last lines that the IDE printed, at most `tail`, also of one that has ended. Empty without a container:
         the output goes with it. What was printed long ago may be gone."""
+        ...
+
+    async def compute_usage(self, ids: Collection[UUID]) -> Mapping[UUID, ComputeUsage]:
+        """CPU and memory of those of the workspaces that run. What cannot be told of one is None, or leaves it out, and
+        keeps nobody else from being measured. Raises Unreachable."""
+        ...
+
+    async def disk_usage(self, ids: Collection[UUID], seconds: float) -> Mapping[UUID, DiskUsage]:
+        """What the homes of those workspaces hold that run, counted for at most about `seconds`, in the order of `ids`;
+        what was not reached by then is left out. Costly: files are counted where no quota counts them. Raises
+        Unreachable."""
         ...
 
     async def isolates(self) -> bool:

@@ -2,8 +2,8 @@
 
 `WorkspaceSpecs` is for people and timers, `WorkspaceStatuses` for the controller; neither has the other's writes.
 Every write appends its ledger entries in the same transaction. Time is the database's. Around them: the ledger,
-leadership, the traffic of the last day, the identities of our backends, templates, and the idempotency keys of requests
-that create workspaces.
+leadership, the traffic of the last day and the usage of the last hour, the identities of our backends, templates, and
+the idempotency keys of requests that create workspaces.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,6 +17,7 @@ from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import LedgerEntry
 from codehub.domain.naming import Backend
 from codehub.domain.template import Template
+from codehub.domain.usage import Usage, UsageSample
 from codehub.domain.workspace import Workspace
 
 DEPOSE_AFTER = timedelta(seconds=4)
@@ -196,6 +197,23 @@ class Traffic(Protocol):
         """Add to the database's present minute, on top of whatever other front doors add; what is older than a day
         goes. `socket_seconds`: how long WebSockets were open, all of them together. Raises Unreachable: whether it was
         added is then not known."""
+        ...
+
+
+class UsageHistory(Protocol):
+    """What running workspaces used in the last hour, sampled by the leader."""
+
+    async def record(self, used: Mapping[UUID, Usage], epoch: int) -> None:
+        """Add a sample of each workspace at the database's present time; what is older than an hour goes. Raises Stale,
+        having added nothing, if the term is over."""
+        ...
+
+    async def of(self, workspace_id: UUID) -> Sequence[UsageSample]:
+        """The workspace's samples of the last hour, oldest first."""
+        ...
+
+    async def newest(self, ids: Collection[UUID], within: timedelta) -> Mapping[UUID, UsageSample]:
+        """The newest sample of each workspace that has one which is no older than `within`."""
         ...
 
 

@@ -22,7 +22,7 @@ from aiodocker.multiplexed import multiplexed_result_stream
 from aiodocker.volumes import DockerVolume
 from aiohttp.client_exceptions import UnixClientConnectorError
 
-from codehub.adapters.docker.payloads import AGENT, FIREWALL, JOB, PROBE, ROLE_LABEL, TRIAL, DockerSite
+from codehub.adapters.docker.payloads import AGENT, DISK, FIREWALL, JOB, PROBE, ROLE_LABEL, TRIAL, DockerSite
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.naming import INSTALL_LABEL
 
@@ -122,6 +122,14 @@ class Engine:
     async def container(self, name: str) -> Mapping[str, Any] | None:
         """The full description of a container, by name or id."""
         return await self._found(lambda docker: docker.containers.container(name).show())
+
+    async def statistics(self, key: str) -> Mapping[str, Any] | None:
+        """What the container uses at this moment, without waiting for a second measurement; None if it is gone."""
+        now = {"stream": "0", "one-shot": "1"}
+        return await self._found(
+            lambda docker: docker._query_json(f"containers/{key}/stats", params=now),  # noqa: SLF001 - it has no other way
+            {NOT_FOUND, CONFLICT},
+        )
 
     async def output(
         self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True, timestamps: bool = False
@@ -349,7 +357,7 @@ class Orphans:
 
     async def _helpers(self) -> AsyncIterator[_Helper]:
         ours = f"{INSTALL_LABEL}={self._site.install_id}"
-        for role in (FIREWALL, PROBE, AGENT, JOB):
+        for role in (FIREWALL, PROBE, AGENT, DISK, JOB):
             for found in await self._engine.containers([ours, f"{ROLE_LABEL}={role}"]):
                 # A job that was begun is its operation's, whatever became of it.
                 if role != JOB or found["State"] == "created":

@@ -37,12 +37,13 @@ STRAY_LABEL = "codehub.stray"
 
 WORKSPACE, JOB, PROBE, MONITOR, TRIAL = "workspace", "job", "probe", "isolation-monitor", "trial"
 FIREWALL = "walls"  # as the first versions labelled these helpers, which an upgrade may find as orphans
-AGENT = "agent"
+AGENT, DISK = "agent", "disk-usage"
 
 HOME = "/home/coder"
 AGENT_NEW = "/mnt"
 CA_OWN, CA_BUNDLE = "ca-own.pem", "ca-bundle.pem"
 """Files of the agent's volume: the operator's authorities, and those with Debian's."""
+VOLUMES = "/volumes"
 PORT = 8080
 USER = "1000:1000"
 GIB, MIB = 1 << 30, 1 << 20
@@ -288,6 +289,16 @@ def _helper(site: DockerSite, role: str, script: str, host: Payload) -> Payload:
             **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
+
+
+def disk_usage(site: DockerSite, volumes: str, program: Sequence[str]) -> Payload:
+    """A container that measures homes and has, of root's powers, the one to read any file. `volumes`: the engine's own
+    directory of volumes, which is mounted to be read: a volume that were mounted by name could not be deleted
+    meanwhile."""
+    mount = {"Type": "bind", "Source": volumes, "Target": VOLUMES, "ReadOnly": True}
+    host = {"NetworkMode": "none", "Mounts": [mount], "CapAdd": ["DAC_READ_SEARCH"]}
+    payload = _helper(site, DISK, "", host)
+    return {**payload, "Entrypoint": list(program[:1]), "Cmd": list(program[1:])}
 
 
 def isolation_monitor(site: DockerSite, script: str) -> Payload:

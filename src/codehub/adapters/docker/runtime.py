@@ -33,6 +33,7 @@ from codehub.adapters.docker.payloads import (
     Launch,
     Payload,
 )
+from codehub.adapters.docker.usage import ContainerUsage, measure_homes
 from codehub.adapters.docker.volumes import AgentVolume, make_volume
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, hand_over
@@ -40,6 +41,7 @@ from codehub.agent.secrets import encode, records
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
+from codehub.domain.usage import ComputeUsage, DiskUsage
 from codehub.ports.runtime import (
     AgentPort,
     ContainerSpec,
@@ -88,6 +90,7 @@ class DockerRuntime:
         self._readiness_probe = ReadinessProbe(self.endpoint)
         self._hints = EngineEvents(engine, site.install_id, self._readiness_probe.heard)
         self._orphans = Orphans(engine, site)
+        self._usage = ContainerUsage(engine)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
@@ -192,6 +195,18 @@ class DockerRuntime:
         found = await self.listed_of(WORKSPACE, workspace_id)
         if found is not None:
             await self.engine.end(found["Id"], self._grace)
+
+    async def compute_usage(self, ids: Collection[UUID]) -> Mapping[UUID, ComputeUsage]:
+        return await self._usage.of(await self._running(ids))
+
+    async def disk_usage(self, ids: Collection[UUID], seconds: float) -> Mapping[UUID, DiskUsage]:
+        running = await self._running(ids)
+        volumes = {key: running[key]["Labels"].get(VOLUME_LABEL, "") for key in ids if key in running}
+        return await measure_homes(self.engine, self.site, volumes, seconds)
+
+    async def _running(self, ids: Collection[UUID]) -> Mapping[UUID, Mapping[str, Any]]:
+        found = await self.listed(WORKSPACE, ids)
+        return {key: container for key, container in found.items() if container["State"] in _ALIVE}
 
     async def isolates(self) -> bool:
         return True

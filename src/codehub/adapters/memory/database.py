@@ -12,7 +12,7 @@ from uuid import UUID
 from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore, TermStore, differ, fenced_effect
 from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.adapters.memory.leadership import MemoryLeadership
-from codehub.adapters.memory.views import MemoryLedger, MemoryTraffic, MemoryViews
+from codehub.adapters.memory.views import MemoryLedger, MemoryTraffic, MemoryUsageHistory, MemoryViews
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
@@ -317,6 +317,9 @@ class MemoryDatabase:
 
     def traffic(self) -> MemoryTraffic:
         return MemoryTraffic(self.state.traffic, self.state.now, self._network)
+
+    def usage_history(self) -> MemoryUsageHistory:
+        return MemoryUsageHistory(self.state, self._network)
 
     def backend_identities(self) -> MemoryBackendIdentities:
         return MemoryBackendIdentities(self.state, self._network)

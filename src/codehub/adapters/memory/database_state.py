@@ -24,6 +24,7 @@ from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.naming import Backend
 from codehub.domain.secrets import SecretName
 from codehub.domain.template import Template
+from codehub.domain.usage import UsageSample
 from codehub.domain.workspace import PUBLISHED_FIELDS, WAKING_FIELDS, Workspace
 from codehub.ports.accounts import SEEN_EVERY_SECONDS, AuditEntry, SessionRules, Ticket
 from codehub.ports.collector import CollectionRequest, Mark, RestoredDatabase
@@ -196,6 +197,7 @@ class DatabaseState:
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
     traffic: dict[datetime, TrafficMinute] = field(default_factory=dict)
+    usage: dict[UUID, list[UsageSample]] = field(default_factory=dict)
     backend_identities: dict[Backend, BackendRecord] = field(default_factory=dict)
     accounts: AccountTables = field(default_factory=AccountTables)
     leadership: LeadershipState = field(default_factory=LeadershipState)

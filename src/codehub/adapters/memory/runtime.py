@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
+from codehub.domain.usage import ComputeUsage, DiskUsage
 from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources, no_such_volume
 
 
@@ -21,6 +22,8 @@ class Volume:
     disk_bytes: int | None = None
     held: bool = False
     """Whether somebody holds it who is not ours to end."""
+    used_bytes: int | None = None
+    """What it holds, if that is more than `content`."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,8 @@ class Container:
     """Where it really answers, for those who want to ask it."""
     ports: dict[int, Endpoint] = field(default_factory=dict)
     spec: ContainerSpec | None = None
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 64 << 20
 
 
 @dataclass(slots=True)
@@ -53,6 +58,8 @@ class RuntimeState:
     not_isolated: str = ""
     capacity: Resources = field(default_factory=Resources)
     supports_sudo: bool = True
+    disk_bytes: int = 100 << 30
+    """The size of the file system that all volumes are on."""
     orphans: int = 0
     dies_after_start: set[UUID] = field(default_factory=set)
     started: int = 0
@@ -127,6 +134,8 @@ class MemoryRuntime:
     def answers(self, workspace_id: UUID) -> bool:
         container = self.state.containers.get(workspace_id)
         awake = container is not None and container.running and not container.deaf
+        if awake and container is not None:
+            container.cpu_seconds += 0.01
         return awake and container is not None and self.state.now() >= container.ready_at
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
@@ -218,6 +227,19 @@ class MemoryRuntime:
         found, self.state.orphans = self.state.orphans, 0
         return found
 
+    @effect("runtime.compute_usage")
+    def compute_usage(self, ids: Collection[UUID]) -> Mapping[UUID, ComputeUsage]:
+        return {
+            key: _compute(container) for key, container in self.state.containers.items() if _runs(key, ids, container)
+        }
+
+    @effect("runtime.disk_usage")
+    def disk_usage(self, ids: Collection[UUID], seconds: float) -> Mapping[UUID, DiskUsage]:  # noqa: ARG002 - no time passes
+        volumes, total = self.state.volumes, self.state.disk_bytes
+        free = max(0, total - sum(map(_held, volumes.values())))
+        homes = {key: volumes.get(c.volume) for key, c in self.state.containers.items() if _runs(key, ids, c)}
+        return {key: DiskUsage(_held(home), home.disk_bytes, total, free) for key, home in homes.items() if home}
+
     @effect("runtime.logs")
     def logs(self, workspace_id: UUID, tail: int) -> str:
         container = self.state.containers.get(workspace_id)
@@ -231,3 +253,18 @@ class MemoryRuntime:
                 yield await listener.get()
         finally:
             self.state.listeners.remove(listener)
+
+
+def _runs(key: UUID, ids: Collection[UUID], container: Container) -> bool:
+    return key in ids and container.running
+
+
+def _compute(container: Container) -> ComputeUsage:
+    share = container.spec.share if container.spec else Resources()
+    return ComputeUsage(
+        container.instance, container.cpu_seconds, share.cpu, container.memory_bytes, share.memory_bytes
+    )
+
+
+def _held(volume: Volume) -> int:
+    return len(volume.content) if volume.used_bytes is None else volume.used_bytes

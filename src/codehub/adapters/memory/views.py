@@ -1,4 +1,4 @@
-"""What people read of the database in memory: views of workspaces, the ledger, and the front doors' traffic."""
+"""What people read of the database in memory: views of workspaces, the ledger, the front doors' traffic, and usage."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +11,8 @@ from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, HistoryData, TrafficMinute
 from codehub.domain.ledger import LedgerEntry, LedgerKind
+from codehub.domain.usage import SPAN as USAGE_SPAN
+from codehub.domain.usage import Usage, UsageSample
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
 from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
@@ -131,6 +133,30 @@ class MemoryLedger(DatabaseStore):
             return gone
 
         return await self._write("db.forget_entries", epoch, sweep)
+
+
+class MemoryUsageHistory(DatabaseStore):
+    async def record(self, used: Mapping[UUID, Usage], epoch: int) -> None:
+        await self._write("usage.record", epoch, lambda: self._record(used))
+
+    def _record(self, used: Mapping[UUID, Usage]) -> None:
+        now, kept = self._state.now(), self._state.usage
+        for key, usage in used.items():
+            kept.setdefault(key, []).append(UsageSample(now, usage))
+        recent = {key: [one for one in samples if one.at > now - USAGE_SPAN] for key, samples in kept.items()}
+        kept.clear()
+        kept.update({key: samples for key, samples in recent.items() if samples})
+
+    @effect("usage.of")
+    def of(self, workspace_id: UUID) -> Sequence[UsageSample]:
+        since = self._state.now() - USAGE_SPAN
+        return [one for one in self._state.usage.get(workspace_id, ()) if one.at > since]
+
+    @effect("usage.newest")
+    def newest(self, ids: Collection[UUID], within: timedelta) -> Mapping[UUID, UsageSample]:
+        since = self._state.now() - within
+        found = {key: self._state.usage[key][-1] for key in ids if key in self._state.usage}
+        return {key: one for key, one in found.items() if one.at > since}
 
 
 class MemoryTraffic:

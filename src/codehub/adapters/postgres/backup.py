@@ -31,6 +31,7 @@ LEFT_OUT: Mapping[str, str] = {
     "gc_marks": "every grace period begins anew",
     "backend_identities": "the restored database adopts the backends that it finds",
     "traffic": "a chart of the last day",
+    "workspace_usage": "charts of the last hour",
     "gc_requests": "a collection that somebody asked for then is not asked for now",
 }
 _LONGEST_SECONDS = 24 * 3600.0

@@ -22,7 +22,7 @@ from codehub.adapters.postgres.stores import (
     PostgresStatuses,
     PostgresTemplates,
 )
-from codehub.adapters.postgres.views import PostgresTraffic, PostgresViews
+from codehub.adapters.postgres.views import PostgresTraffic, PostgresUsageHistory, PostgresViews
 from codehub.ports.signals import Clock
 
 
@@ -66,6 +66,9 @@ class PostgresDatabase:
 
     def traffic(self) -> PostgresTraffic:
         return PostgresTraffic(self.sessions)
+
+    def usage_history(self) -> PostgresUsageHistory:
+        return PostgresUsageHistory(self.sessions)
 
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)

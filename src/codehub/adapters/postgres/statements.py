@@ -265,6 +265,34 @@ ON CONFLICT (minute) DO UPDATE SET
 
 DAY_TRAFFIC: Final = "SELECT minute, requests, socket_seconds FROM traffic WHERE minute > $1 ORDER BY minute"
 
+# One moment for all of a batch; what is older than an hour goes with it.
+RECORD_USAGE: Final = """
+WITH gone AS (DELETE FROM workspace_usage WHERE at <= now() - $10::interval)
+INSERT INTO workspace_usage (
+    workspace_id, cpu, cpu_limit, memory_bytes, memory_limit_bytes,
+    disk_used_bytes, disk_limit_bytes, disk_total_bytes, disk_free_bytes, at
+)
+SELECT s.*, now() FROM unnest(
+    $1::uuid[], $2::real[], $3::real[], $4::bigint[], $5::bigint[],
+    $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[]
+) AS s
+"""
+
+_USAGE: Final = """at, cpu, cpu_limit, memory_bytes, memory_limit_bytes,
+    disk_used_bytes, disk_limit_bytes, disk_total_bytes, disk_free_bytes"""
+
+USAGE_OF: Final = f"""
+SELECT {_USAGE} FROM workspace_usage WHERE workspace_id = $1 AND at > clock_timestamp() - $2::interval ORDER BY at
+"""
+
+# One look into the index per workspace, however many samples each has.
+NEWEST_USAGE: Final = f"""
+SELECT w.id, u.* FROM unnest($1::uuid[]) AS w (id) CROSS JOIN LATERAL (
+    SELECT {_USAGE} FROM workspace_usage
+    WHERE workspace_id = w.id AND at > clock_timestamp() - $2::interval ORDER BY at DESC LIMIT 1
+) AS u
+"""
+
 LEASE_UNTIL: Final = "SELECT max(until) FROM leases WHERE workspace_id = $1 AND until > clock_timestamp()"
 
 # ── the collector: all in one snapshot ───────────────────────────────────────────────────────────────────────────────

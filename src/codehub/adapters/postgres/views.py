@@ -1,10 +1,10 @@
-"""What people read of workspaces, from PostgreSQL, and the traffic of the front doors.
+"""What people read of workspaces, from PostgreSQL, the traffic of the front doors, and what workspaces used.
 
 Traffic is added up by the minute: some 1,440 small rows for the last day, however many doors there are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import asyncpg
@@ -18,6 +18,8 @@ from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, HistoryData, TrafficMinute
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import is_slug
+from codehub.domain.usage import SPAN as USAGE_SPAN
+from codehub.domain.usage import DiskUsage, Usage, UsageSample
 from codehub.domain.workspace import Workspace
 from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 
@@ -96,3 +98,30 @@ async def _owned(records: Sequence[asyncpg.Record]) -> list[OwnedWorkspace]:
 class PostgresTraffic(PostgresStore):
     async def add(self, requests: int, socket_seconds: float) -> None:
         await self._sessions.execute(sql.ADD_TRAFFIC, requests, socket_seconds, SPAN)
+
+
+class PostgresUsageHistory(PostgresStore):
+    async def record(self, used: Mapping[UUID, Usage], epoch: int) -> None:
+        rows_at_once = [(key, *_usage_values(usage)) for key, usage in used.items()]
+        columns = [list(column) for column in zip(*rows_at_once, strict=True)]
+        if columns:
+            await self._sessions.execute(sql.RECORD_USAGE, *columns, USAGE_SPAN, epoch=epoch)
+
+    async def of(self, workspace_id: UUID) -> Sequence[UsageSample]:
+        return [_sample(record) for record in await self._sessions.fetch(sql.USAGE_OF, workspace_id, USAGE_SPAN)]
+
+    async def newest(self, ids: Collection[UUID], within: timedelta) -> Mapping[UUID, UsageSample]:
+        found = await self._sessions.fetch(sql.NEWEST_USAGE, list(ids), within)
+        return {record["id"]: _sample(record) for record in found}
+
+
+def _usage_values(usage: Usage) -> tuple[float | int | None, ...]:
+    disk = usage.disk or DiskUsage()
+    compute = usage.cpu, usage.cpu_limit, usage.memory_bytes, usage.memory_limit_bytes
+    return (*compute, disk.used_bytes, disk.limit_bytes, disk.total_bytes, disk.free_bytes)
+
+
+def _sample(record: asyncpg.Record) -> UsageSample:
+    disk = DiskUsage(*(record[f"disk_{name}_bytes"] for name in ("used", "limit", "total", "free")))
+    compute = {name: record[name] for name in ("cpu", "cpu_limit", "memory_bytes", "memory_limit_bytes")}
+    return UsageSample(record["at"], Usage(**compute, disk=None if disk == DiskUsage() else disk))

@@ -7,6 +7,7 @@ coordinator's, whose variables hold passwords.
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,7 +17,9 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from codehub.adapters import disk_walk
 from codehub.adapters.ca_bundle import ca_environment, with_system_authorities
+from codehub.adapters.ends_with_parent import interpreter_environment
 from codehub.adapters.process import shim
 from codehub.adapters.process.sandbox import (
     CA_BUNDLE_INSIDE,
@@ -31,11 +34,13 @@ from codehub.adapters.process.sandbox import (
 )
 from codehub.adapters.process.sockets import Sockets, address_inside, connect, own_address
 from codehub.adapters.process.table import Busy, Command, ProcessEntry, ProcessTable, Unreadable
+from codehub.adapters.process.usage import compute_usage
 from codehub.adapters.process.volumes import DirectoryIdentity, Volumes, give
 from codehub.adapters.readiness_probe import answers_http
 from codehub.agent.secrets import behind_setup, records
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
+from codehub.domain.usage import ComputeUsage, DiskUsage
 from codehub.ports.runtime import (
     ContainerSpec,
     Endpoint,
@@ -179,6 +184,29 @@ class ProcessRuntime:
     async def close(self) -> None:
         """Ends what we do ourselves; workspaces go on."""
         await asyncio.to_thread(self.homes.trash.close)
+
+    async def compute_usage(self, ids: Collection[UUID]) -> Mapping[UUID, ComputeUsage]:
+        return await asyncio.to_thread(lambda: compute_usage(self._running(ids)))
+
+    async def disk_usage(self, ids: Collection[UUID], seconds: float) -> Mapping[UUID, DiskUsage]:
+        """Counts the files of homes, in a process of its own; a home is a directory and is held to no size."""
+        running = await asyncio.to_thread(self._running, ids)
+        homes = {str(self.homes.home(entry.labels[VOLUME_LABEL])): key for key, entry in running.items()}
+        if not homes:
+            return {}
+        argv = [sys.executable, "-I", "-S", disk_walk.__file__, str(seconds), *homes]
+        counting = Command(argv, interpreter_environment(), self._root)
+        try:
+            _, output = await _output_of(counting, seconds + disk_walk.SPARE_SECONDS)
+        except TimeoutError:
+            return {}
+        found = disk_walk.parsed(output)
+        sizes = {key: found[home] for home, key in homes.items() if home in found}
+        return {key: DiskUsage(used, None, total, free) for key, (used, total, free) in sizes.items()}
+
+    def _running(self, ids: Collection[UUID]) -> dict[UUID, ProcessEntry]:
+        entries = self._containers.list(ids)
+        return {key: entry for key, entry in entries.items() if isinstance(entry, ProcessEntry) and entry.running}
 
     async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
         """Never yields: a sandbox is a process's own from its start to its end, and nobody can take it away

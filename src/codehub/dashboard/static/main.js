@@ -7,6 +7,7 @@ import { RemainingTime } from "./core/remaining_time.js";
 import { Router } from "./core/router.js";
 import { Store } from "./core/store.js";
 import { Stream } from "./core/stream.js";
+import { Usages } from "./core/usages.js";
 import { element } from "./core/element.js";
 import { Actions } from "./parts/actions.js";
 import { watchNews } from "./parts/notifications.js";
@@ -27,7 +28,7 @@ async function begin() {
   const session = await get("session");
   onProofNeeded(() => askForProof(session));
   const store = new Store();
-  const app = { session, store, stream: new Stream(store), lifecycles: new Lifecycles(), pace: new RemainingTime(), clock };
+  const app = { session, store, stream: new Stream(store), lifecycles: new Lifecycles(), usages: new Usages(), pace: new RemainingTime(), clock };
   app.actions = new Actions(app);
   app.created = (ws) => app.router.go(`/workspaces/${ws.id}`);
   const frame = shell(app);

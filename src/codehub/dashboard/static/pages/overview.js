@@ -7,12 +7,15 @@ import { now } from "../core/clock.js";
 import { icon } from "../parts/icons.js";
 import { machine } from "../parts/state_diagram.js";
 import { toast } from "../parts/toasts.js";
+import { usagePanel } from "../parts/usage.js";
 
 const HOLDS = [3_600, 4 * 3_600, 12 * 3_600];
 
 export function overviewTab(app, ws) {
   const drawn = machine();
   const life = lifeCard(app, ws);
+  const usage = usagePanel(app, ws);
+  const stop = app.usages.listen((ids) => ids.includes(ws.id) && usage.update(app.store.get(ws.id) ?? ws));
   const checks = element("ul", { class: "plain checks" });
   const facts = element("dl", { class: "facts" });
   const node = element(
@@ -21,6 +24,7 @@ export function overviewTab(app, ws) {
     section(t("machine.title"), [element("p", { class: "muted" }, t("machine.text")), drawn.node], "wide"),
     life.node,
     section(t("conditions.title"), checks),
+    usage.node,
     section(t("facts.title"), facts, "wide"),
   );
   let conditions = "";
@@ -29,6 +33,7 @@ export function overviewTab(app, ws) {
   function update(fresh) {
     drawn.update(fresh);
     life.update(fresh);
+    usage.update(fresh);
     const key = JSON.stringify(fresh.conditions);
     if (key !== conditions) {
       conditions = key;
@@ -41,7 +46,18 @@ export function overviewTab(app, ws) {
     replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, name === "address" ? address(value) : value)]));
   }
 
-  return { node, update, tick: (fresh) => life.update(fresh), dispose: drawn.dispose };
+  function tick(fresh) {
+    life.update(fresh);
+    usage.tick(fresh);
+  }
+
+  function dispose() {
+    stop();
+    drawn.dispose();
+  }
+
+  usage.tick(ws);
+  return { node, update, tick, dispose };
 }
 
 function section(title, content, look = "") {

@@ -56,6 +56,7 @@ class WorkspacesPage {
     this.#stops = [
       this.#app.store.listen((ids) => this.#changed(ids)),
       this.#app.lifecycles.listen((id) => this.#cards.get(id)?.update()),
+      this.#app.usages.listen((ids) => ids.forEach((id) => this.#find(id) && this.#cards.get(id)?.update())),
       everySecond(() => this.#tick()),
     ];
     this.#ending.observe(this.#end);
@@ -235,6 +236,7 @@ class WorkspacesPage {
       this.#cards.get(id)?.update();
       this.#ask(id);
     }
+    this.#app.usages.want([...this.#seen].map((id) => this.#app.store.get(id)).filter(Boolean));
   }
 
   #dispose() {

@@ -7,12 +7,14 @@ import { others, primary } from "./actions.js";
 import { icon } from "./icons.js";
 import { menu } from "./menu.js";
 import { bar, pill, said } from "./status.js";
+import { usageLine } from "./usage.js";
 
 /** @param {{owner?: boolean}} [how] `owner`: say whose it is */
 export function card(app, id, find, how = {}) {
   const ws = () => find(id);
   const state = pill();
   const progress = bar();
+  const usage = usageLine(app);
   const name = element("a", { class: "card-name", href: `/workspaces/${id}` });
   const what = element("span", {});
   const when = element("time", {});
@@ -33,7 +35,7 @@ export function card(app, id, find, how = {}) {
     { class: "card", data: { id } },
     element("div", { class: "card-head" }, element("h2", {}, name), state.node),
     about,
-    element("div", { class: "card-state" }, why, progress.node),
+    element("div", { class: "card-state" }, why, progress.node, usage.node),
     element("div", { class: "card-foot" }, main, stop, element("span", { class: "spacer" }), more),
   );
   let shownMain = "";
@@ -55,6 +57,7 @@ export function card(app, id, find, how = {}) {
     state.update(now, words);
     progress.update(words);
     text(why, words.detail);
+    usage.update(now);
     attribute(node, "data-tone", tone(now));
     const action = primary(now);
     show(main, action !== null);

@@ -1,4 +1,4 @@
-/** A small chart of a day: one line or one row of bars, drawn without a library, with its gist in words. */
+/** A small chart over time: one line or one row of bars, drawn without a library, with its gist in words. */
 
 import { drawing, element } from "../core/element.js";
 import { clock, t } from "../core/language.js";
@@ -10,18 +10,20 @@ const LEFT = 62;
 const PLOT = WIDTH - LEFT;
 
 /**
- * @param {{title: string, points: {at: string, value: number | null}[], shape: "line" | "bars", say: (value: number) => string}} how
- *   `say`: a value in words
+ * @param {{title: string, points: {at: string, value: number | null}[], shape: "line" | "bars", say: (value: number) => string, none?: string}} how
+ *   `say`: a value in words. `none`: what is said if no value is known; then 0 is a value like any other, and the gist
+ *   is of the last that is known
  */
-export function chart({ title, points, shape, say }) {
-  const values = points.map(({ value }) => value ?? 0);
-  const most = Math.max(...values, 0);
+export function chart({ title, points, shape, say, none }) {
+  const known = points.map(({ value }) => value).filter((value) => value !== null);
+  const most = Math.max(...known, 0);
   const top = roundedUp(most);
-  const last = points.at(-1)?.value ?? null;
-  const gist = most ? t("chart.gist", { now: last === null ? "–" : say(last), most: say(most) }) : t("chart.nothing");
+  const last = (none ? known.at(-1) : points.at(-1)?.value) ?? null;
+  const isTold = none ? known.length > 0 : most > 0;
+  const gist = isTold ? t("chart.gist", { now: last === null ? "–" : say(last), most: say(most) }) : (none ?? t("chart.nothing"));
   const step = PLOT / points.length;
   const y = (value) => HEIGHT - (value / top) * (HEIGHT - 10);
-  const shapes = shape === "line" ? line(values, step, y) : bars(points, step, y);
+  const shapes = shape === "line" ? line(points, step, y) : bars(points, step, y);
   return element(
     "figure",
     { class: "chart" },
@@ -51,11 +53,26 @@ function tick(label, height) {
   ];
 }
 
-function line(values, step, y) {
-  const at = (value, place) => `${(LEFT + (place + 0.5) * step).toFixed(1)} ${y(value).toFixed(1)}`;
-  const path = values.map(at).join("L");
-  const area = `M${(LEFT + 0.5 * step).toFixed(1)} ${HEIGHT}L${path}L${(LEFT + (values.length - 0.5) * step).toFixed(1)} ${HEIGHT}Z`;
-  return [drawing("path", { class: "chart-area", d: area }), drawing("path", { class: "chart-line", d: `M${path}` })];
+/** A line for each stretch of known values: what is not known is a gap. One value alone is as wide as its step. */
+function line(points, step, y) {
+  return stretches(points).map(({ first, values }) => {
+    const x = (place) => (LEFT + (first + place) * step).toFixed(1);
+    const ends = [`${x(0)} ${y(values[0]).toFixed(1)}`, `${x(values.length)} ${y(values.at(-1)).toFixed(1)}`];
+    const path = [ends[0], ...values.map((value, place) => `${x(place + 0.5)} ${y(value).toFixed(1)}`), ends[1]].join("L");
+    const area = `M${x(0)} ${HEIGHT}L${path}L${x(values.length)} ${HEIGHT}Z`;
+    return [drawing("path", { class: "chart-area", d: area }), drawing("path", { class: "chart-line", d: `M${path}` })];
+  });
+}
+
+function stretches(points) {
+  const found = [];
+  points.forEach(({ value }, place) => {
+    const last = found.at(-1);
+    if (value === null) return;
+    if (last && last.first + last.values.length === place) last.values.push(value);
+    else found.push({ first: place, values: [value] });
+  });
+  return found;
 }
 
 function bars(points, step, y) {

@@ -3,7 +3,7 @@
 import { get } from "../core/api.js";
 import { everySecond, now } from "../core/clock.js";
 import { isSettled } from "../core/workspace_state.js";
-import { duration, t } from "../core/language.js";
+import { bytes, duration, t } from "../core/language.js";
 import { complain, say, toast } from "./toasts.js";
 
 const NEW_MS = 60_000;
@@ -20,8 +20,8 @@ export function watchNews(app) {
   app.stream.onNotice = notice;
 }
 
-/** To admins: a backend that has fallen silent, or answers again. To owners, and admins: a start without its secrets.
-    What else concerns one workspace is told by itself. */
+/** To admins: a backend that has fallen silent, or answers again, and a full disk. To owners, and admins: a start without
+    its secrets. What else concerns one workspace is told by itself. */
 function notice({ subject, details }) {
   const backend = details?.backend;
   if (subject === "backend does not answer") {
@@ -31,6 +31,8 @@ function notice({ subject, details }) {
   } else if (subject === "secrets could not be opened") {
     const text = t("notice.secrets", { name: details.name, names: details.names.join(", ") });
     toast(text, { tone: "bad", lasts: null, key: `${details.workspace}:secrets` });
+  } else if (subject === "the disk that workspaces share is nearly full") {
+    toast(t("notice.disk", { free: bytes(details.free_bytes) }), { tone: "bad", lasts: null, key: "disk" });
   }
 }
 

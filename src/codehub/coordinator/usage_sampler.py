@@ -1,0 +1,210 @@
+"""The usage sampler: the leader measures what every running workspace uses, and keeps an hour of it (ADR 31).
+
+Its cost is bounded by construction: of the time that passes it takes at most a tenth for CPU and memory and a tenth for
+disks, whose files have to be counted: those that fill up first, then those that were not measured for longest. It asks
+the runtime beside the circuit breaker: a sample that is missing is no reason to take the runtime for dead.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from uuid import UUID
+
+import structlog
+
+from codehub.coordinator.context import Dependencies, Tuning
+from codehub.domain.errors import CodeHubError, Stale
+from codehub.domain.usage import (
+    ComputeUsage,
+    DiskUsage,
+    Usage,
+    UsageWarning,
+    cpu_in_use,
+    is_filling,
+    usage_of,
+    usage_warnings,
+)
+from codehub.ports.stores import UsageHistory
+from codehub.telemetry import (
+    USAGE_CPU,
+    USAGE_DISK,
+    USAGE_MEASURED,
+    USAGE_MEMORY,
+    USAGE_PASS_SECONDS,
+    USAGE_WARNINGS,
+    WORKSPACE_CPU,
+    WORKSPACE_DISK,
+    WORKSPACE_MEMORY,
+    Metric,
+    Metrics,
+)
+
+log = structlog.get_logger()
+
+SHARE = 0.1
+"""Of the time that passes, how much may go into measuring: once for CPU and memory, and once for disks."""
+LONGEST_CALL_SECONDS = 60.0
+LONGEST_LOOK_SECONDS = 0.1
+"""The time limit of measuring CPU and memory is longer by this for each workspace."""
+MOST_HOMES = 200
+DISK_SECONDS = 300.0
+"""How old what is known of a disk may become before it is measured again; one that fills up is measured each time."""
+FORGET_DISK_SECONDS = 900.0
+NEARLY_FULL = "the disk that workspaces share is nearly full"
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    compute: ComputeUsage
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredDisk:
+    disk: DiskUsage
+    at: float
+
+
+class UsageSampler:
+    def __init__(self, dependencies: Dependencies, history: UsageHistory, tuning: Tuning, epoch: int) -> None:
+        self._runtime = dependencies.runtime
+        self._clock = dependencies.clock
+        self._notifier = dependencies.notifier
+        self._gauges = UsageGauges(
+            dependencies.metrics, dependencies.runtime.name, per_workspace=tuning.usage_metrics_per_workspace
+        )
+        self._metrics = dependencies.metrics
+        self._history = history
+        self._interval = tuning.usage_interval
+        self._epoch = epoch
+        self._before: dict[UUID, _Measured] = {}
+        self._disks: dict[UUID, _MeasuredDisk] = {}
+        self._told_nearly_full = False
+
+    async def tick(self) -> float:
+        """Measures all running workspaces and returns after how many seconds to do so again. A runtime or a database
+        that does not answer leaves this sample out."""
+        began = self._clock.monotonic()
+        try:
+            await self._sample()
+        except Stale:
+            raise
+        except (CodeHubError, TimeoutError) as error:
+            self._gauges.clear()
+            log.info("usage is not known this time", error=str(error) or "no answer in time")
+        took = self._clock.monotonic() - began
+        return max(self._interval - took, took * (1 - SHARE) / SHARE)
+
+    def close(self) -> None:
+        """Stops telling what is no longer measured here."""
+        self._gauges.clear()
+
+    async def _sample(self) -> None:
+        measured = await self._measure()
+        await self._measure_disks(list(measured))
+        used = {key: self._usage(key, one) for key, one in measured.items()}
+        self._before = measured
+        await self._history.record(used, self._epoch)
+        self._gauges.show(used)
+        await self._tell_admins(used)
+
+    async def _measure(self) -> dict[UUID, _Measured]:
+        began = self._clock.monotonic()
+        async with asyncio.timeout(LONGEST_CALL_SECONDS):
+            seen = await self._runtime.containers()
+        running = [key for key, container in seen.items() if container.running]
+        async with asyncio.timeout(LONGEST_CALL_SECONDS + LONGEST_LOOK_SECONDS * len(running)):
+            found = await self._runtime.compute_usage(running) if running else {}
+        now = self._clock.monotonic()
+        self._metrics.observe(USAGE_PASS_SECONDS, now - began, kind="compute")
+        return {key: _Measured(compute, now) for key, compute in found.items()}
+
+    async def _measure_disks(self, running: Sequence[UUID]) -> None:
+        """Measures the disks that are due, for a tenth of an interval. What fails leaves what was known before."""
+        self._disks = {key: self._disks[key] for key in running if key in self._disks}
+        due = self._due(running)
+        if not due:
+            return
+        began, seconds = self._clock.monotonic(), min(SHARE * self._interval, LONGEST_CALL_SECONDS / 2)
+        try:
+            async with asyncio.timeout(LONGEST_CALL_SECONDS):
+                found = await self._runtime.disk_usage(due, seconds)
+        except (CodeHubError, TimeoutError) as error:
+            log.info("disks are not measured this time", error=str(error) or "no answer in time")
+            return
+        now = self._clock.monotonic()
+        self._disks |= {key: _MeasuredDisk(disk, now) for key, disk in found.items()}
+        self._metrics.observe(USAGE_PASS_SECONDS, now - began, kind="disk")
+
+    def _due(self, running: Sequence[UUID]) -> list[UUID]:
+        now = self._clock.monotonic()
+        known = self._disks
+        filling = [key for key in running if key in known and is_filling(known[key].disk)]
+        old = [key for key in running if key not in known or now - known[key].at >= DISK_SECONDS]
+        old.sort(key=lambda key: known[key].at if key in known else float("-inf"))
+        return list(dict.fromkeys([*filling, *old]))[:MOST_HOMES]
+
+    def _usage(self, key: UUID, measured: _Measured) -> Usage:
+        before = self._before.get(key)
+        cpu = cpu_in_use(before.compute, measured.compute, measured.at - before.at) if before else None
+        disk = self._disks.get(key)
+        if disk is not None and self._clock.monotonic() - disk.at >= FORGET_DISK_SECONDS:
+            disk = None
+        return usage_of(measured.compute, cpu, disk.disk if disk else None)
+
+    async def _tell_admins(self, used: Mapping[UUID, Usage]) -> None:
+        """Tells the admins once that a file system is nearly full, and again only after it was not."""
+        warned = (
+            usage.disk for usage in used.values() if UsageWarning.FILE_SYSTEM_NEARLY_FULL in usage_warnings(usage)
+        )
+        full = [disk for disk in warned if disk is not None]
+        if full and not self._told_nearly_full:
+            details = {"free_bytes": full[0].free_bytes, "total_bytes": full[0].total_bytes, "workspaces": len(full)}
+            await self._notifier.notify(NEARLY_FULL, details)
+        self._told_nearly_full = bool(full)
+
+
+class UsageGauges:
+    """The last sample as metrics: sums and distributions, and each workspace by itself only where that is asked for,
+    since a series for each would be kept long after its workspace is gone."""
+
+    def __init__(self, metrics: Metrics, runtime: str, *, per_workspace: bool) -> None:
+        self._metrics = metrics
+        self._runtime = runtime
+        self._per_workspace = per_workspace
+
+    def clear(self) -> None:
+        for metric in (USAGE_CPU, USAGE_MEMORY, USAGE_DISK, USAGE_MEASURED, USAGE_WARNINGS):
+            self._metrics.clear(metric)
+        for metric in (WORKSPACE_CPU, WORKSPACE_MEMORY, WORKSPACE_DISK):
+            self._metrics.clear(metric)
+
+    def show(self, used: Mapping[UUID, Usage]) -> None:
+        cpu = {key: usage.cpu for key, usage in used.items() if usage.cpu is not None}
+        memory = {key: float(usage.memory_bytes) for key, usage in used.items() if usage.memory_bytes is not None}
+        disks = {key: usage.disk.used_bytes for key, usage in used.items() if usage.disk is not None}
+        disk = {key: float(held) for key, held in disks.items() if held is not None}
+        self._distribution(USAGE_CPU, cpu)
+        self._distribution(USAGE_MEMORY, memory)
+        self._distribution(USAGE_DISK, disk)
+        for known, values in (("all", used), ("cpu", cpu), ("memory", memory), ("disk", disk)):
+            self._metrics.set(USAGE_MEASURED, len(values), known=known)
+        warnings = [warning for usage in used.values() for warning in usage_warnings(usage)]
+        for warning in UsageWarning:
+            self._metrics.set(USAGE_WARNINGS, warnings.count(warning), warning=warning.value)
+        if self._per_workspace:
+            for metric, values_of in ((WORKSPACE_CPU, cpu), (WORKSPACE_MEMORY, memory), (WORKSPACE_DISK, disk)):
+                self._metrics.clear(metric)
+                for key, value in values_of.items():
+                    self._metrics.set(metric, value, workspace=str(key))
+
+    def _distribution(self, metric: Metric, values: Mapping[UUID, float]) -> None:
+        if not values:
+            self._metrics.clear(metric)
+            return
+        ordered = sorted(values.values())
+        tenths = quantiles(ordered, n=10, method="inclusive") if len(ordered) > 1 else ordered * 9
+        shown = {"sum": sum(ordered), "median": tenths[4], "p90": tenths[8], "max": ordered[-1]}
+        for statistic, value in shown.items():
+            self._metrics.set(metric, value, runtime=self._runtime, statistic=statistic)
