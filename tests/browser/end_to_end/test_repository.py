@@ -9,13 +9,15 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Locator, Page
+from playwright.async_api import Browser, Locator, Page
 
-from tests.browser.end_to_end.browser_user import BrowserUser, until
+from tests.browser.end_to_end.browser_user import BrowserUser, runs, until
 from tests.browser.end_to_end.installation import Installation, Person, Workspace
+from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
+ECHO = Path(__file__).with_name("echo.js")
 NAMED = ("-c", "user.name=Ann", "-c", "user.email=ann@example.com")
 INSIDE = "/home/coder/.repositories/shop"
 DEVCONTAINER = {
@@ -100,12 +102,41 @@ async def test_a_failure_is_told_in_korean(desk: Workspace, hub: Installation, a
         await failed.get_by_role("button", name="다시 시도").wait_for()
 
 
-async def test_a_port_that_starts_to_listen_is_told_with_an_address_that_leads_there(
-    desk: Workspace, user: BrowserUser
+@pytest.mark.parametrize("mode", ["subdomain", "path"])
+async def test_a_port_that_starts_to_listen_is_told_and_opened_at_its_own_address(
+    mode: str, desk: Workspace, user: BrowserUser
 ) -> None:
     publish(desk)
-    program = Path(__file__).with_name("echo.js").read_text()
-    (desk.home / "echo.js").write_text(program)
+    port = free_port()
+    (desk.home / "echo.js").write_text(ECHO.read_text())
     await desk.brought_to("RUNNING")
-    page, _ = await user.goes(desk.url)
-    await shows_the_repository(page)
+    tab = await user.opens(desk.url if mode == "subdomain" else desk.by_path)
+    await shows_the_repository(tab.page)
+    await tab.open_terminal()
+    await runs(tab, f"$NODE_EXEC_PATH ../echo.js {port}")
+    await tab.reads("it listens")
+    address = f": {desk.of_port(port)}" if mode == "subdomain" else ""
+    told = notification(tab.page, f"Something listens on port {port}{address}")
+    await told.wait_for()
+    assert ("http" in await told.inner_text()) is (mode == "subdomain")
+    async with user.context.expect_page() as opening:
+        await told.get_by_role("button", name="Open").click()
+    app = await opening.value
+    await app.locator("#said", has_text="hello from the page").wait_for()
+    assert app.url == desk.of_port(port)
+
+
+async def test_a_link_with_a_repository_leads_through_the_sign_in(
+    hub: Installation, ann: Person, browser: Browser
+) -> None:
+    address = f"{hub.url}/new?git=https://git.example.com/team/shop.git&ref=release/1.2"
+    before = len(ann.http.get("/api/v1/workspaces").json()["items"])
+    async with BrowserUser.at(browser, hub) as stranger:
+        page = await stranger.context.new_page()
+        await page.goto(address)
+        await page.wait_for_url("**/signin?*")
+        await stranger.fills_in(page, ann)
+        await page.wait_for_url(address)
+        await page.get_by_role("button", name="Create and start").wait_for()
+        assert await page.get_by_label("Branch or tag").input_value() == "release/1.2"
+    assert len(ann.http.get("/api/v1/workspaces").json()["items"]) == before

@@ -36,6 +36,7 @@ const TEXTS = {
     cloned: ({ name }) => `${name} is cloned.`,
     ignored: (names) => `devcontainer.json is honoured, except for: ${names}. The image and what runs beside it are the template's choice.`,
     ports: "Ports of this repository, once something listens there:",
+    listens: (title, address) => `Something listens on port ${title}${address && `: ${address}`}`,
     noSetup: "This workspace was created without a repository or dotfiles, so there is no log of its setup.",
     reasons: {},
   },
@@ -65,6 +66,7 @@ const TEXTS = {
     cloned: ({ name }) => `${name} 저장소를 복제했습니다.`,
     ignored: (names) => `devcontainer.json에서 다음은 적용되지 않았습니다: ${names}. 이미지와 함께 실행되는 것은 템플릿이 정합니다.`,
     ports: "이 저장소의 포트(프로그램이 열면 접속할 수 있음):",
+    listens: (title, address) => `포트 ${title}에서 프로그램이 열렸습니다${address && `: ${address}`}`,
     noSetup: "이 워크스페이스는 저장소나 dotfiles 없이 만들어져 설정 로그가 없습니다.",
     reasons: {
       ref: ({ ref, url }) => `${url}에 ${ref}라는 브랜치나 태그가 없습니다. 워크스페이스 설정에서 고친 뒤 멈췄다가 다시 시작하세요.`,
@@ -97,10 +99,12 @@ function duration(seconds) {
 }
 
 async function activate(context) {
-  const setup = new SetupNotices(context);
-  context.subscriptions.push(setup, vscode.commands.registerCommand("codehub.setupLog", () => setup.showLog()));
+  const place = basePath();
+  const setup = new SetupNotices(context, place);
+  const ports = new PortNotices(setup);
+  context.subscriptions.push(setup, ports, vscode.commands.registerCommand("codehub.setupLog", () => setup.showLog()));
   setup.look();
-  const base = await basePath();
+  const base = await place;
   if (base === null) return;
   const channel = new BroadcastChannel(`codehub ${base}_codehub/`);
   const journal = await Journal.open(base);
@@ -209,8 +213,9 @@ class SleepStatus {
 // Tells what the setup program (main.js, beside the IDE's start) has written into setup.json below the home. It is read
 // when it changes and not in between: looking is no work of a person.
 class SetupNotices {
-  constructor(context) {
+  constructor(context, place) {
     this.context = context;
+    this.place = place;
     this.told = {}; // by step: what was last told of it
     this.progress = {}; // by step: how its progress is shown and ended
     // Below the home, where code-server keeps its data.
@@ -312,17 +317,58 @@ class SetupNotices {
   }
 
   async showPorts(ports) {
-    const named = ports.map(({ port, label }) => ({ port, title: label ? `${label} (${port})` : `${port}` }));
-    const said = named.map(({ port, title }) => [title, portAddress(port)].filter(Boolean).join(": ")).join(", ");
-    const chosen = await vscode.window.showInformationMessage(`${texts.ports} ${said}`, ...named.slice(0, 3));
-    if (chosen) vscode.env.openExternal(vscode.Uri.parse(`http://localhost:${chosen.port}/`));
+    const named = ports.map(({ port }) => ({ port, title: this.portTitle(port) }));
+    const said = await Promise.all(named.map(async ({ port, title }) => [title, await this.portAddress(port)].filter(Boolean).join(": ")));
+    const chosen = await vscode.window.showInformationMessage(`${texts.ports} ${said.join(", ")}`, ...named.slice(0, 3));
+    if (chosen) openPort(chosen.port);
+  }
+
+  // On a host of its own each port has a host beside it; below a path only the front door knows.
+  async portAddress(port) {
+    const { protocol, host } = new URL(self.origin);
+    return (await this.place) === "/" ? `${protocol}//${port}--${host}/` : "";
+  }
+
+  portTitle(port) {
+    const label = this.state?.ports.find((each) => each.port === port)?.label;
+    return label ? `${label} (${port})` : `${port}`;
   }
 }
 
-// On a host of its own each port has a host beside it; below a path only the front door knows.
-function portAddress(port) {
-  const { protocol, host, hostname } = new URL(self.origin);
-  return location.pathname.startsWith("/w/") || !hostname.includes(".") ? "" : `${protocol}//${port}--${host}/`;
+// Tells of ports that a program of the workspace has opened, as VS Code itself finds them. By its own notification nobody
+// would learn the address.
+class PortNotices {
+  constructor(setup) {
+    this.setup = setup;
+    this.known = null; // those of before are no news
+    try {
+      this.listener = vscode.workspace.onDidChangeTunnels(() => this.look());
+      this.look();
+    } catch {
+      // a version of VS Code that does not let us know
+    }
+  }
+
+  dispose() {
+    this.listener?.dispose();
+  }
+
+  async look() {
+    const ports = new Set((await vscode.workspace.tunnels).map(({ remoteAddress }) => remoteAddress.port));
+    const before = this.known ?? ports;
+    this.known = ports;
+    for (const port of ports) if (!before.has(port)) this.tell(port);
+  }
+
+  async tell(port) {
+    const told = texts.listens(this.setup.portTitle(port), await this.setup.portAddress(port));
+    const chosen = await vscode.window.showInformationMessage(told, texts.open);
+    if (chosen) openPort(port);
+  }
+}
+
+function openPort(port) {
+  return vscode.env.openExternal(vscode.Uri.parse(`http://localhost:${port}/`));
 }
 
 // ── what was typed ──
