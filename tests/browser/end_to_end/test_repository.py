@@ -118,7 +118,9 @@ async def test_a_port_that_starts_to_listen_is_told_and_opened_at_its_own_addres
     address = f": {desk.of_port(port)}" if mode == "subdomain" else ""
     told = notification(tab.page, f"Something listens on port {port}{address}")
     await told.wait_for()
-    assert ("http" in await told.inner_text()) is (mode == "subdomain")
+    if mode == "path":  # there the editor does not know the address of a port
+        assert await told.get_by_role("button", name="Open").count() == 0
+        return
     async with user.context.expect_page() as opening:
         await told.get_by_role("button", name="Open").click()
     app = await opening.value

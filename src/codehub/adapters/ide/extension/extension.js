@@ -319,7 +319,8 @@ class SetupNotices {
   async showPorts(ports) {
     const named = ports.map(({ port }) => ({ port, title: this.portTitle(port) }));
     const said = await Promise.all(named.map(async ({ port, title }) => [title, await this.portAddress(port)].filter(Boolean).join(": ")));
-    const chosen = await vscode.window.showInformationMessage(`${texts.ports} ${said.join(", ")}`, ...named.slice(0, 3));
+    const canOpen = (await this.place) === "/";
+    const chosen = await vscode.window.showInformationMessage(`${texts.ports} ${said.join(", ")}`, ...named.slice(0, canOpen ? 3 : 0));
     if (chosen) openPort(chosen.port);
   }
 
@@ -361,8 +362,8 @@ class PortNotices {
   }
 
   async tell(port) {
-    const told = texts.listens(this.setup.portTitle(port), await this.setup.portAddress(port));
-    const chosen = await vscode.window.showInformationMessage(told, texts.open);
+    const address = await this.setup.portAddress(port);
+    const chosen = await vscode.window.showInformationMessage(texts.listens(this.setup.portTitle(port), address), ...(address ? [texts.open] : []));
     if (chosen) openPort(port);
   }
 }
