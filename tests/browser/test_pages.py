@@ -284,3 +284,64 @@ async def test_an_address_that_leads_nowhere_says_so(harness: DashboardHarness) 
     await user.goes("/workspace")
     await user.page.get_by_role("heading", name="There is nothing here").wait_for()
     user.expect_complaints("404")
+
+
+REPOSITORY = "https://git.example.com/team/shop.git"
+
+
+async def test_a_link_with_a_repository_makes_nothing_without_a_click(harness: DashboardHarness) -> None:
+    user = await harness.user("ann")
+    page = user.page
+    await user.goes(f"/new?git={REPOSITORY}&ref=release/1.2")
+    await page.get_by_text("None of your workspaces has this repository yet.").wait_for()
+    await expect(page.get_by_label("Name")).to_have_value("shop")
+    await expect(page.get_by_label("Git repository")).to_have_value(REPOSITORY)
+    await expect(page.get_by_label("Branch or tag")).to_have_value("release/1.2")
+    assert harness.backends.database.state.rows == {}
+    await page.get_by_role("button", name="Create and start").click()
+    await page.get_by_role("heading", name="shop", level=1).wait_for()
+    [made] = harness.backends.database.state.rows.values()
+    assert (made.name, made.git_url, made.git_ref) == ("shop", REPOSITORY, "release/1.2")
+
+
+async def test_a_link_leads_to_the_workspaces_that_have_the_repository(harness: DashboardHarness) -> None:
+    user = await harness.user("ann")
+    page = user.page
+    one = harness.put("ann", "shop", Phase.STANDBY, git_url="git@git.example.com:team/shop", git_ref="v1")
+    harness.put("ann", "shop too", Phase.RUNNING, git_url=REPOSITORY)
+    harness.put("ann", "other", Phase.RUNNING, git_url="https://git.example.com/team/other.git")
+    await user.goes(f"/new?git={REPOSITORY}")
+    names = page.locator(".card-name")
+    await expect(names).to_have_count(2)
+    assert sorted(await names.all_inner_texts()) == ["shop", "shop too"]
+    await page.get_by_role("button", name="New workspace").click()
+    await expect(page.get_by_label("Name")).to_have_value("shop-2")
+    await user.goes(f"/new?git={REPOSITORY}&ref=v1")
+    await expect(names).to_have_text(["shop"])
+    assert harness.backends.database.state.rows[one.id].desired_state is Desired.STANDBY, "a link starts nothing"
+    await expect(page.get_by_role("button", name=re.compile("(Open|Start) shop$"))).to_be_visible()
+
+
+async def test_a_hostile_link_is_text(harness: DashboardHarness) -> None:
+    user = await harness.user("ann")
+    page = user.page
+    await user.goes(f"/new?git=javascript:alert(1)//{HOSTILE}&ref=--upload-pack=evil")
+    await expect(page.get_by_label("Git repository")).to_have_value(f"javascript:alert(1)//{HOSTILE}")
+    assert await page.locator("img").count() == 0
+    await page.get_by_label("Name").fill("shop")
+    await page.get_by_role("button", name="Create and start").click()
+    await page.locator(".field-wrong:not(:empty)").wait_for()
+    assert harness.backends.database.state.rows == {}
+    user.expect_complaints("422")
+
+
+async def test_the_badge_for_a_readme_is_copied(harness: DashboardHarness) -> None:
+    user = await harness.user("ann", permissions=["clipboard-read", "clipboard-write"])
+    row = harness.put("ann", "shop", Phase.STANDBY, git_url=REPOSITORY, git_ref="v1")
+    await user.goes(f"/workspaces/{row.id}")
+    await user.page.get_by_role("button", name="Copy the badge").click()
+    await user.page.get_by_text("Copied").wait_for()
+    copied = await user.page.evaluate("navigator.clipboard.readText()")
+    origin = await user.page.evaluate("location.origin")
+    link = f"{origin}/new?git=https%3A%2F%2Fgit.example.com%2Fteam%2Fshop.git&ref=v1"
+    assert copied == f"[![Open in CodeHub]({origin}/badge.svg)]({link})"

@@ -27,15 +27,18 @@ def test_renaming_keeps_the_address(demo: Terminal, server: ApiServer) -> None:
 def test_only_what_is_named_changes(demo: Terminal, server: ApiServer) -> None:
     row = server.rows()["demo"]
     assert (row.standby_ttl_seconds, row.archive_ttl_seconds) == (45 * 60, 0)
-    words = ("--description", "The shop", "--notes", "mine", "--git", "https://git.example.com/shop.git")
+    words = ("--description", "The shop", "--notes", "mine", "--git", "https://git.example.com/shop.git", "--ref", "v1")
     assert demo.done("ws", "set", "demo", *words) == "demo is changed.\n"
     demo.done("ws", "set", "demo", "--standby-ttl", "default", "--archive-ttl", "2d")
     row = server.rows()["demo"]
-    assert (row.description, row.memo, row.git_url) == ("The shop", "mine", "https://git.example.com/shop.git")
+    assert (row.description, row.memo) == ("The shop", "mine")
+    assert (row.git_url, row.git_ref) == ("https://git.example.com/shop.git", "v1")
     assert (row.standby_ttl_seconds, row.archive_ttl_seconds) == (None, 2 * 86400)
     shown = demo.done("ws", "show", "demo")
-    for part in ("The shop", "mine", "shop.git", "is archived after  2 d"):
+    for part in ("The shop", "mine", "shop.git", "branch or tag      v1", "is archived after  2 d"):
         assert part in shown
+    demo.done("ws", "set", "demo", "--ref", "")
+    assert server.rows()["demo"].git_ref is None
     demo.done("ws", "set", "demo", "--git", "")
     assert server.rows()["demo"].git_url is None
 

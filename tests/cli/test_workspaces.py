@@ -75,14 +75,15 @@ def test_deleting_asks(ann: Terminal, server: ApiServer) -> None:
 def test_when_all_slots_are_in_use_it_is_made_asleep(ann: Terminal, server: ApiServer) -> None:
     for name in ("one", "two"):
         ann.done("ws", "create", name)
-    said = ann("ws", "create", "my third", "--git", "https://git.example.com/team/shop.git")
+    said = ann("ws", "create", "my third", "--git", "https://git.example.com/team/shop.git", "--ref", "main")
     assert said.code == 0, said.err
     assert said.err == (
         "my third is made asleep: 2 of your 2 running slots are in use, by one, two. Stop one of them, then: "
         "`codehub ws start 'my third'`\n"
     )
     made = server.rows()["my third"]
-    assert (made.desired_state, made.git_url) == (Desired.STANDBY, "https://git.example.com/team/shop.git")
+    assert (made.desired_state, made.git_ref) == (Desired.STANDBY, "main")
+    assert made.git_url == "https://git.example.com/team/shop.git"
     refused = ann("ws", "start", "my third")
     assert (refused.code, "one, two" in refused.err) == (FAILED, True)
 

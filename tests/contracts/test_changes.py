@@ -54,6 +54,7 @@ AFTER: dict[str, Any] = dict.fromkeys(
     "template": "new",
     "runtime": "docker",
     "git_url": "https://example.org/new.git",
+    "git_ref": "release/1.2",
     "desired_state": Desired.RUNNING,
     "desired_by": "bob",
     "recover_action": RecoverAction.EMPTY_HOME,

@@ -12,10 +12,13 @@ from tests.coordinator.harness import PERSON, CoordinatorHarness, in_virtual_tim
 from tests.rows import NOW, WORKSPACE_ID, with_home, workspace
 
 ROOT = Actor("root")
+REPOSITORY = {"CODEHUB_GIT_URL": "https://example.com/x.git", "CODEHUB_GIT_REF": "v1"}
 
 
 async def started(harness: CoordinatorHarness) -> ContainerSpec:
-    harness.place(with_home(desired_state=Desired.RUNNING, git_url="https://example.com/x.git"), volume=())
+    harness.place(
+        with_home(desired_state=Desired.RUNNING, git_url="https://example.com/x.git", git_ref="v1"), volume=()
+    )
     await harness.converge()
     assert harness.row.phase is Phase.RUNNING
     spec = harness.states.runtime.containers[WORKSPACE_ID].spec
@@ -31,7 +34,7 @@ async def test_its_templates_variables_and_share() -> None:
     await templates.put(
         Template(
             "default",
-            env={"A": "1", "CODEHUB_GIT_URL": "theirs"},
+            env={"A": "1", **dict.fromkeys(REPOSITORY, "theirs")},
             cpu=0.5,
             memory_bytes=7,
             disk_bytes=8,
@@ -42,7 +45,7 @@ async def test_its_templates_variables_and_share() -> None:
     )
     spec = await started(harness)
     assert spec.sudo
-    assert spec.env == {"A": "1", "CODEHUB_GIT_URL": "https://example.com/x.git"}
+    assert spec.env == {"A": "1", **REPOSITORY}
     assert spec.share == Resources(0.5, 7, 8, 9)
 
 
@@ -71,7 +74,10 @@ async def test_of_a_template_that_is_gone_nothing() -> None:
     await harness.become_leader()
     directory.state.templates.clear()
     spec = await started(harness)
-    assert (spec.env, spec.share) == ({"CODEHUB_GIT_URL": "https://example.com/x.git"}, Resources())
+    assert (spec.env, spec.share) == (
+        {"CODEHUB_GIT_URL": "https://example.com/x.git", "CODEHUB_GIT_REF": "v1"},
+        Resources(),
+    )
     assert spec.image_ref == harness.row.image_ref == "", "the image that it had"
 
 

@@ -1,9 +1,12 @@
-"""Which addresses a workspace may be filled from."""
+"""Which addresses a workspace may be filled from, and which of their branches."""
+
+import shutil
+import subprocess
 
 import pytest
 
 from codehub.domain.errors import Invalid
-from codehub.domain.template import checked_git_url
+from codehub.domain.template import checked_git_ref, checked_git_url
 
 
 @pytest.mark.parametrize(
@@ -56,3 +59,37 @@ def test_what_could_be_something_else_is_not(url: str) -> None:
         checked_git_url(url)
     assert refused.value.field == "git_url"
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("ref", ["main", "release/1.2", "v1.0-rc.1", "feature/#12_x", "한글", "a@b", "refs/tags/v1"])
+def test_branches_and_tags_are_taken_as_git_takes_them(ref: str) -> None:
+    assert checked_git_ref(ref) == ref
+    assert git_takes(ref)
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        *("-x", "--upload-pack=evil", "a b", "a..b", "a~1", "a^", "a:b", "a?", "a*", "a[", "a\\b"),
+        *("@{-1}", "a@{1}", "/a", "a/", "a//b", ".a", "a/.b", "a.", "a.lock", "a.lock/b", "a\n", "a\x00", "a\x7f", ""),
+    ],
+)
+def test_what_git_would_not_take_as_a_branch_is_refused(ref: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        checked_git_ref(ref)
+    assert refused.value.field == "git_ref"
+    assert "\x00" in ref or not git_takes(ref)
+
+
+@pytest.mark.parametrize("ref", ["@", "a" * 256, "한" * 86, "a\u202eb", "\ud800"])
+def test_nor_what_nobody_could_read(ref: str) -> None:
+    with pytest.raises(Invalid):
+        checked_git_ref(ref)
+
+
+def git_takes(ref: str) -> bool:
+    if shutil.which("git") is None:
+        pytest.skip("git is not there")
+    return (
+        subprocess.run(["git", "check-ref-format", "--branch", ref], check=False, capture_output=True).returncode == 0
+    )

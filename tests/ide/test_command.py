@@ -10,8 +10,10 @@ import pytest
 
 from codehub.adapters.ide import InstalledIde, ide_command
 from codehub.adapters.ide.command import FIRST_SETTINGS
+from codehub.adapters.ide.install import SETUP
+from codehub.adapters.ide.toolchain import of_the_wheel
 
-PRINTS_ITS_CALL = '#!/bin/sh\nprintf "%s\\n" "$NODE_EXEC_PATH" "$@"\n'
+PRINTS_ITS_CALL = 'console.log([process.env.NODE_EXEC_PATH, ...process.argv.slice(1)].join("\\n"))'
 
 
 def test_the_command_line() -> None:
@@ -19,22 +21,24 @@ def test_the_command_line() -> None:
     data = "{home}/.local/share/code-server"
     assert words[:2] == ["sh", "-c"]
     assert words[3:] == [
-        *("codehub-ide", data, FIRST_SETTINGS),
+        *("codehub-ide", "{home}", data, FIRST_SETTINGS, "/cache/ide/setup/main.js"),
         *("/wheel/bin/node", "/cache/ide/package/out/node/entry.js"),
         *("--config", "/cache/ide/config.yaml"),
         *("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli"),
         *("--auth", "none", "--user-data-dir", data, "--extensions-dir", f"{data}/extensions"),
         *("--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"),
-        *("--disable-getting-started-override", "--disable-proxy", "{home}"),
+        *("--disable-getting-started-override", "--disable-proxy"),
     ]
 
 
 def run(home: Path, tmp_path: Path, **environment: str) -> list[str]:
-    node = tmp_path / "node"
-    node.write_text(PRINTS_ITS_CALL)
-    node.chmod(0o755)
-    template = ide_command(InstalledIde("4.0", node, tmp_path / "ide"))
-    words = [word.replace("{home}", str(home)).replace("{socket}", "/s") for word in template]
+    """What code-server is started with. Output is read to the end, so whatever was left running beside has ended."""
+    installed = InstalledIde("4.0", of_the_wheel().node, tmp_path / "ide")
+    if not installed.entry.exists():
+        installed.entry.parent.mkdir(parents=True)
+        installed.entry.write_text(PRINTS_ITS_CALL)
+        shutil.copytree(SETUP, installed.setup.parent)
+    words = [word.replace("{home}", str(home)).replace("{socket}", "/s") for word in ide_command(installed)]
     given = {"PATH": os.environ["PATH"], "HOME": str(home)} | environment
     return subprocess.run(words, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -55,7 +59,7 @@ def test_a_home_without_settings_gets_the_first_ones(home: Path, tmp_path: Path)
     first = json.loads(settings_of(home).read_text())
     assert first["chat.disableAIFeatures"] is True
     assert first["workbench.secondarySideBar.defaultVisibility"] == "hidden"
-    assert said[0] == str(tmp_path / "node")  # for `code-server FILE` in a terminal
+    assert said[0] == str(of_the_wheel().node)  # for `code-server FILE` in a terminal
     assert said[1].endswith("entry.js")
     assert said[-1] == str(home)
 
@@ -85,24 +89,18 @@ def repository(tmp_path: Path) -> Path:
     return work
 
 
-def started_with(url: Path, home: Path, tmp_path: Path) -> None:
-    """Its output is read to the end, so whatever it left running beside has ended too."""
-    assert run(home, tmp_path, CODEHUB_GIT_URL=str(url))[-1] == str(home)
-
-
-def test_a_repository_that_was_asked_for_is_cloned_once(repository: Path, home: Path, tmp_path: Path) -> None:
-    started_with(repository, home, tmp_path)
-    assert (home / "shop" / ".git").is_dir()
-    shutil.rmtree(home / "shop")
-    started_with(repository, home, tmp_path)
-    assert not (home / "shop").exists(), "a person who removed it does not get it back"
-
-
-def test_a_clone_that_failed_keeps_nothing_from_starting_and_is_tried_again(
+def test_a_repository_is_the_folder_that_is_opened_and_cloned_beside_the_start(
     repository: Path, home: Path, tmp_path: Path
 ) -> None:
-    away = repository.rename(tmp_path / "away")
-    started_with(repository, home, tmp_path)
-    away.rename(repository)
-    started_with(repository, home, tmp_path)
+    assert run(home, tmp_path, CODEHUB_GIT_URL=f"file://{repository}")[-1] == str(home / "shop")
     assert (home / "shop" / ".git").is_dir()
+    state = home / ".local" / "state" / "codehub" / "setup.json"
+    assert json.loads(state.read_text())["steps"]["clone"]["status"] == "done"
+    assert run(home, tmp_path)[-1] == str(home)
+    assert not state.exists(), "of what nobody asks for any more"
+
+
+def test_a_setup_program_that_does_not_run_keeps_nothing_from_starting(home: Path, tmp_path: Path) -> None:
+    run(home, tmp_path)
+    (tmp_path / "ide" / "setup" / "main.js").write_text("process.exit(1)")
+    assert run(home, tmp_path, CODEHUB_GIT_URL="https://host/shop")[-1] == str(home)

@@ -38,6 +38,7 @@ CACHE_FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 @router.get("/")
 @router.get("/workspaces/{rest:path}")
+@router.get("/new")
 @router.get("/account")
 @router.get("/account/{rest:path}")
 @router.get("/admin")
@@ -73,6 +74,16 @@ async def asset(parts: Parts, version: str, name: str) -> Response:
         return _no_such_file()
     cached = CACHE_FOR_EVER if version == parts.pages.version else "no-cache"
     return Response(content, headers={"Cache-Control": cached, "Content-Type": _TYPES[name.rpartition(".")[2]]})
+
+
+@router.get("/badge.svg")
+async def badge(parts: Parts) -> Response:
+    """The badge for READMEs, which are pages of other sites. It is the same for everybody."""
+    content = parts.pages.files.get("badge.svg") if parts.pages is not None else None
+    if content is None:
+        return _no_such_file()
+    headers = {"Cache-Control": "public, max-age=86400", "Cross-Origin-Resource-Policy": "cross-origin"}
+    return Response(content, headers=headers, media_type="image/svg+xml")
 
 
 def _no_such_file() -> Response:

@@ -37,6 +37,7 @@ def workspace_json(owned: OwnedWorkspace, url_pattern: str, undo: timedelta) -> 
         "next_image_ref": owned.next_image_ref,
         "runtime": ws.runtime,
         "git_url": ws.git_url,
+        "git_ref": ws.git_ref,
         "url": workspace_url(url_pattern, ws.slug, ws.id),
         "phase": ws.phase.value,
         "desired_state": ws.desired_state.value,

@@ -61,6 +61,7 @@ Memo = Annotated[Text, Field(max_length=10_000, examples=["ask Ann for the test 
 TemplateName = Annotated[Text, Field(min_length=1, max_length=40, examples=["default"])]
 TtlSeconds = Annotated[StrictInt, Field(ge=0, le=LONGEST_TTL, examples=[3600], description="0 = never")]
 GitUrl = Annotated[Text, Field(min_length=1, max_length=1_000, examples=["https://git.example.com/team/shop.git"])]
+GitRef = Annotated[Text, Field(min_length=1, max_length=255, examples=["main"], description="A branch or tag.")]
 LocalPath = Annotated[
     Text,
     Field(max_length=2_000, examples=["/?folder=/home/coder/shop"], description="Where to arrive inside it."),
@@ -263,6 +264,7 @@ class WorkspaceCreate(Incoming):
     standby_ttl_seconds: TtlSeconds | None = None
     archive_ttl_seconds: TtlSeconds | None = None
     git_url: GitUrl | None = None
+    git_ref: GitRef | None = None
     asleep_if_full: StrictBool = Field(default=False, description="No free slot: made asleep (STANDBY), and no 429.")
 
 
@@ -276,6 +278,7 @@ class WorkspaceChange(Incoming):
     standby_ttl_seconds: TtlSeconds | None = None
     archive_ttl_seconds: TtlSeconds | None = None
     git_url: GitUrl | None = None
+    git_ref: GitRef | None = None
     desired_state: Desired | None = None
     if_idle: StrictBool = Field(default=False, description="409 instead of waiting while an operation is under way.")
     discard_home: StrictBool = Field(default=False, description="PENDING gives up the home: say that you mean it.")
@@ -316,6 +319,7 @@ class WorkspaceShown(Outgoing):
     next_image_ref: str = Field(description="What its next start gets: its template's image of now.")
     runtime: str = Field(examples=["process"])
     git_url: str | None
+    git_ref: str | None = Field(description="The branch or tag that is cloned; null: the repository's default branch.")
     url: str = Field(examples=["http://demo-0f2a11.localhost:8000/"])
     phase: Phase
     desired_state: Desired

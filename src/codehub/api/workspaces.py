@@ -39,7 +39,7 @@ from codehub.api.schemas import (
 from codehub.domain.errors import Invalid
 from codehub.domain.identity import Scope
 from codehub.domain.ledger import AuditAction
-from codehub.domain.template import checked_git_url
+from codehub.domain.template import checked_git_ref, checked_git_url
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 from codehub.usecases.authorization import authorized_workspace
@@ -158,6 +158,8 @@ async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
     parts.creation.check_ttl("archive_ttl_seconds", body.archive_ttl_seconds)
     if body.git_url is not None:
         checked_git_url(body.git_url)
+    if body.git_ref is not None:
+        checked_git_ref(body.git_ref)
     return fields
 
 

@@ -29,7 +29,7 @@ from codehub.domain.workspace import RecoverAction
 
 NEVER, DEFAULT = "never", "default"
 Ttl = Annotated[str | None, typer.Option(metavar="TIME", help="Such as 45m or 8h; never; default: the installation's.")]
-_NO_CHANGE = "Say what to change: --description, --notes, --template, --git, --standby-ttl or --archive-ttl."
+_NO_CHANGE = "Say what to change: --description, --notes, --template, --git, --ref, --standby-ttl or --archive-ttl."
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -124,6 +124,7 @@ def create(  # noqa: PLR0913, PLR0917 - a person's choices
     name: Annotated[str, typer.Argument(help="What to call it.")],
     template: Annotated[str, typer.Option(help="What it is made from.")] = "default",
     git: Annotated[str | None, typer.Option(help="A repository to clone into the home.")] = None,
+    ref: Annotated[str | None, typer.Option(help="Its branch or tag; else its default branch.")] = None,
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     state: Annotated[str, typer.Option(help="RUNNING, STANDBY or ARCHIVED.")] = "RUNNING",
     standby_ttl: Ttl = None,
@@ -135,12 +136,14 @@ def create(  # noqa: PLR0913, PLR0917 - a person's choices
     """Make a workspace and start it. When all running slots are in use it is made asleep, and says so;
     with --wait the exit code is then 1.
 
-    Examples: `codehub ws create demo --wait` · `codehub ws create shop --git https://git.example.com/team/shop.git`
+    Examples: `codehub ws create demo --wait` ·
+    `codehub ws create shop --git https://git.example.com/team/shop.git --ref release/1.2`
     """
     body: Json = {"name": name, "template": template, "description": description, "desired_state": state.upper()}
     body["asleep_if_full"] = True
     chosen: dict[str, Any] = {
         "git_url": git,
+        "git_ref": ref,
         "standby_ttl_seconds": standby_ttl and ttl_of(standby_ttl),
         "archive_ttl_seconds": archive_ttl and ttl_of(archive_ttl),
     }
@@ -195,6 +198,7 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("template", ws["template"]),
             ("image", _image(ws)),
             ("git repository", ws["git_url"]),
+            ("branch or tag", ws["git_ref"]),
             ("sleeps after", _ttl(ws["standby_ttl_seconds"])),
             ("is archived after", _ttl(ws["archive_ttl_seconds"])),
             *usage_facts(ws["usage"]),
@@ -384,12 +388,13 @@ def rename(
     output.outcome(ws, f"{found['name']} is called {ws['name']} now.", as_json=as_json)
 
 
-def change(
+def change(  # noqa: PLR0913, PLR0917 - a person's choices
     workspace: Which,
     description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
     notes: Annotated[str | None, typer.Option(help="Your own notes.")] = None,
     template: Annotated[str | None, typer.Option(help="What it runs from its next start on.")] = None,
     git: Annotated[str | None, typer.Option(help="The repository for a new home; empty: none.")] = None,
+    ref: Annotated[str | None, typer.Option(help="Its branch or tag; empty: its default branch.")] = None,
     standby_ttl: Ttl = None,
     archive_ttl: Ttl = None,
     as_json: AsJson = False,
@@ -401,6 +406,7 @@ def change(
     body: Json = {"description": description, "memo": notes, "template": template}
     body = {field: value for field, value in body.items() if value is not None}
     body |= {} if git is None else {"git_url": git or None}
+    body |= {} if ref is None else {"git_ref": ref or None}
     for field, text in (("standby_ttl_seconds", standby_ttl), ("archive_ttl_seconds", archive_ttl)):
         body |= {} if text is None else {field: ttl_of(text)}
     if not body:

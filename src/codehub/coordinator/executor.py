@@ -133,7 +133,7 @@ class Executor:
             share = Resources(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
-            env["CODEHUB_GIT_URL"] = self.row.git_url
+            env |= {"CODEHUB_GIT_URL": self.row.git_url, "CODEHUB_GIT_REF": self.row.git_ref or ""}
         env |= given.env
         return ContainerSpec(self.row.id, self._volume, image_ref, env, share, given.secrets, sudo=sudo)
 

@@ -1,7 +1,8 @@
-"""What a workspace is made from: templates, which are the list of images that may run at all, and git addresses. Pure.
+"""What a workspace is made from: templates, which are the list of images that may run at all, and a git repository
+with its branch or tag. Pure.
 
 A git address is stored, shown in logs and handed to `git` inside the workspace, so it holds no password and cannot be
-read as an option.
+read as an option; nor can the name of a branch.
 """
 
 import re
@@ -28,6 +29,9 @@ _IMAGE = re.compile(
 )
 """An image's name as registries have it: [HOST[:PORT]/]NAME[:TAG][@DIGEST]."""
 _LONGEST_GIT_URL = 1000
+_LONGEST_GIT_REF = 255
+_NO_GIT_REF = re.compile(r"^-|[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^/|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^$")
+"""What git does not take in the name of a branch or tag (`git check-ref-format`)."""
 _GIT_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?"
 _GIT_PATH = r"[A-Za-z0-9._~%+@=,/-]+"
 _GIT_URLS = (
@@ -113,4 +117,15 @@ def checked_git_url(text: str) -> str:
         "A git address is https://host/path, ssh://user@host/path, git://host/path or user@host:path, without a "
         "password; put credentials into the workspace instead.",
         "git_url",
+    )
+
+
+def checked_git_ref(text: str) -> str:
+    """The name of a branch or tag itself; raises Invalid if git would not take it as one."""
+    if len(text.encode(errors="replace")) <= _LONGEST_GIT_REF and text.isprintable() and not _NO_GIT_REF.search(text):
+        return text
+    raise Invalid(
+        "A branch or tag is named as git names them, such as main or release/1.2: without spaces, '..', ~ ^ : ? * [ "
+        "and backslashes, and no dash in front.",
+        "git_ref",
     )

@@ -201,6 +201,8 @@ class Workspace:
     template: str = field(default="default", metadata=SPEC)
     runtime: str = field(default="process", metadata=SPEC)
     git_url: str | None = field(default=None, metadata=SPEC)
+    git_ref: str | None = field(default=None, metadata=SPEC)
+    """The branch or tag of the repository that is cloned; None: its default branch."""
     created_at: datetime
     updated_at: datetime
     version: int = 1
@@ -298,6 +300,7 @@ PUBLISHED_FIELDS: tuple[str, ...] = (
     "memo",
     "template",
     "git_url",
+    "git_ref",
     "image_ref",
     "desired_state",
     "standby_ttl_seconds",

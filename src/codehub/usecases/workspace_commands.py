@@ -18,7 +18,7 @@ from codehub.domain.errors import Conflict, Invalid, LimitReached, NotFound, Ref
 from codehub.domain.gc_rules import undo_is_over
 from codehub.domain.identity import Caller, Scope
 from codehub.domain.naming import slug_from
-from codehub.domain.template import Template, checked_git_url
+from codehub.domain.template import Template, checked_git_ref, checked_git_url
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor, IdempotencyKeys, Templates, WorkspaceSpecs
@@ -41,6 +41,7 @@ class CreateWorkspace:
     standby_ttl_seconds: int | None = None
     archive_ttl_seconds: int | None = None
     git_url: str | None = None
+    git_ref: str | None = None
     asleep_if_full: bool = False
     """Without a free slot the workspace is created in STANDBY, so that what somebody typed in is not lost."""
 
@@ -57,7 +58,7 @@ class WorkspaceEdit:
 
 
 EDITABLE = frozenset(
-    ("name", "description", "memo", "template", "standby_ttl_seconds", "archive_ttl_seconds", "git_url")
+    ("name", "description", "memo", "template", "standby_ttl_seconds", "archive_ttl_seconds", "git_url", "git_ref")
 )
 
 
@@ -83,6 +84,7 @@ class WorkspaceCommands:
             standby_ttl_seconds=new.standby_ttl_seconds,
             archive_ttl_seconds=new.archive_ttl_seconds,
             git_url=new.git_url,
+            git_ref=new.git_ref,
             created_at=now,
             updated_at=now,
             phase_changed_at=now,
@@ -120,6 +122,8 @@ class WorkspaceCommands:
         fields: dict[str, Any] = {name: value for name, value in edit.fields.items() if name in EDITABLE}
         if "name" in fields:
             fields["name"] = checked_name(fields["name"])
+        if "git_url" in fields and fields["git_url"] is None:
+            fields["git_ref"] = None  # a branch of nothing
 
         def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
             _check_not_deleted(row)
@@ -352,6 +356,10 @@ class WorkspaceCreation:
         self.check_ttl("archive_ttl_seconds", new.archive_ttl_seconds)
         if new.git_url is not None:
             checked_git_url(new.git_url)
+        if new.git_ref is not None:
+            checked_git_ref(new.git_ref)
+            if new.git_url is None:
+                raise Invalid("A branch or tag is one of a repository: name its address (git_url) too.", "git_ref")
         return replace(new, image_ref=template.image_ref)
 
     async def _create(self, caller: Caller, new: CreateWorkspace, workspace_id: UUID) -> OwnedWorkspace:

@@ -77,6 +77,11 @@ class InstalledIde:
         return self.package / "out" / "node" / "entry.js"
 
     @property
+    def setup(self) -> Path:
+        """The program that sets a workspace up beside its IDE."""
+        return self.directory / "setup" / "main.js"
+
+    @property
     def configuration(self) -> Path:
         """An empty file, for code-server insists on one. (Not /dev/null: some sandboxes forbid its way of opening
         that.)"""

@@ -2,8 +2,9 @@
 
 Each is a template for the process runtime, and code-server's for images too. Everything that a person changes is below
 the home and is archived with it. A repository that was asked for is cloned once, beside the IDE's start, and again at
-the next start if that failed; the workspace's log says why. The front door decides who may come in, so the IDE asks for
-no password; where it listens is on the command line, which no configuration file in the home changes.
+the next start if that failed: for code-server by the program in `setup/`, which also tells the editor how it goes and
+does what else the workspace was given (ADR 30). The front door decides who may come in, so the IDE asks for no
+password; where it listens is on the command line, which no configuration file in the home changes.
 `python -m codehub.adapters.ide.command DIRECTORY`, run while the workspace image is built, installs the same
 code-server for containers, with node and its `launch`.
 """
@@ -34,24 +35,30 @@ FIRST_SETTINGS = json.dumps(
 """For a home without any: the parts that those features need are not installed, and on a telephone the editor would
 have no room beside the second side bar, nor its text beside the minimap."""
 
-CLONE = """\
+_LAUNCH = """\
+home=$1 settings=$2/User/settings.json setup=$4
+[ -e "$settings" ] || { mkdir -p "${settings%/*}" && printf '%s\\n' "$3" > "$settings"; }
+shift 4
+export NODE_EXEC_PATH="$1"
+folder=$home
+if [ -n "${CODEHUB_GIT_URL:-}${CODEHUB_DOTFILES_URL:-}" ]; then
+    folder=$("$1" "$setup" folder "$home")
+    [ -d "$folder" ] || folder=$home
+    { "$1" "$setup" run "$home" "$@" || "$1" "$setup" ended "$home"; } &
+else
+    rm -f "$home/.local/state/codehub/setup.json"
+fi
+exec "$@" "$folder"
+"""
+"""Arguments: the home, code-server's data, its first settings, the setup program, and the command line to run."""
+
+_LAUNCH_JUPYTERLAB = """\
+mkdir -p "$1"
 cloned=$1/cloned
 if [ -n "${CODEHUB_GIT_URL:-}" ] && [ ! -e "$cloned" ]; then
-    (cd "$HOME" && GIT_TERMINAL_PROMPT=0 git clone -- "$CODEHUB_GIT_URL" && : > "$cloned") &
-fi"""
-"""In a shell whose first argument is the directory that remembers it."""
-
-_LAUNCH = f"""\
-settings=$1/User/settings.json
-[ -e "$settings" ] || {{ mkdir -p "${{settings%/*}}" && printf '%s\\n' "$2" > "$settings"; }}
-export NODE_EXEC_PATH="$3"
-{CLONE}
-shift 2
-exec "$@"
-"""
-_LAUNCH_JUPYTERLAB = f"""\
-mkdir -p "$1"
-{CLONE}
+    (cd "$HOME" && GIT_TERMINAL_PROMPT=0 git clone ${CODEHUB_GIT_REF:+"--branch=$CODEHUB_GIT_REF"} \
+        -- "$CODEHUB_GIT_URL" && : > "$cloned") &
+fi
 shift
 exec "$@"
 """
@@ -65,7 +72,7 @@ LOOPBACK = ("--bind-addr", "127.0.0.1:8080")
 
 def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> list[str]:
     return [
-        *("sh", "-c", _LAUNCH, "codehub-ide", DATA, FIRST_SETTINGS),
+        *("sh", "-c", _LAUNCH, "codehub-ide", "{home}", DATA, FIRST_SETTINGS, str(installed.setup)),
         *(str(installed.node), str(installed.entry)),
         *("--config", str(installed.configuration)),
         *listening,
@@ -77,7 +84,6 @@ def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> l
         "--disable-getting-started-override",
         # It would show any port of the machine, a neighbour's too, as a page of the IDE's own origin.
         "--disable-proxy",
-        "{home}",
     ]
 
 

@@ -53,6 +53,7 @@ _UNUSED = (
     "**/*.map",
 )
 EXTENSION = Path(__file__).with_name("extension")
+SETUP = Path(__file__).with_name("setup")
 _WORKBENCH = Path("lib", "vscode", "out", "vs", "code", "browser", "workbench", "workbench.html")
 _SCRIPT = '<script type="module" src="_codehub/editor.js"></script>'
 """Beside the page's own address, which is the front door's to answer."""
@@ -159,7 +160,7 @@ def add_companion(package: Path) -> None:
 def _companion_version() -> str:
     """Differs between two versions of the companion, so that each is installed as a whole."""
     found = hashlib.sha256(_SCRIPT.encode())
-    for path in sorted(EXTENSION.iterdir()):
+    for path in sorted((*EXTENSION.iterdir(), *SETUP.iterdir())):
         found.update(f"{path.name}\0".encode() + path.read_bytes())
     return found.hexdigest()[:8]
 
@@ -234,6 +235,7 @@ class _Installation:
         async with self._estimate.step("Removing what is not needed", 2):
             await asyncio.to_thread(slim, self._package, node_platform())
             await asyncio.to_thread(add_companion, self._package)
+            await asyncio.to_thread(shutil.copytree, SETUP, self._built / "setup")
         async with self._estimate.step("Trying it once", 2):
             await self._try()
         await cache.put(self._built, _name(self._programs.tools, self._wanted), notes)

@@ -1,5 +1,5 @@
 // CodeHub inside VS Code: when this workspace sleeps, a warning before, everything saved before a stop, and what was
-// typed brought back when neither could be.
+// typed brought back when neither could be; and how far the workspace is set up, with its repository.
 //
 // Runs in the browser, so it outlives the workspace. It asks nobody over the network: the front door's script in the same
 // page (editor.js) tells it the state and does what it asks for.
@@ -25,6 +25,20 @@ const TEXTS = {
     conflict: (name) => `${name} was changed elsewhere. What you had typed in it is open beside it.`,
     compare: "Compare",
     notKept: "The workspace could not be kept awake. Try again, or use the dashboard.",
+    cloning: ({ name }) => `Cloning ${name}`,
+    installing: () => "Installing your dotfiles",
+    preparing: () => "Preparing the repository",
+    doing: { receiving: "receiving", resolving: "resolving", writing: "writing files" },
+    failed: { clone: "The clone failed", dotfiles: "Your dotfiles failed", devcontainer: "devcontainer.json" },
+    again: "Try Again",
+    log: "Show Log",
+    open: "Open",
+    cloned: ({ name }) => `${name} is cloned.`,
+    ignored: (names) => `devcontainer.json is honoured, except for: ${names}. The image and what runs beside it are the template's choice.`,
+    ports: "Ports of this repository, once something listens there:",
+    listens: (title, address) => `Something listens on port ${title}${address && `: ${address}`}`,
+    noSetup: "This workspace was created without a repository or dotfiles, so there is no log of its setup.",
+    reasons: {},
   },
   ko: {
     sleeps: (time) => `${time} 후 잠듦`,
@@ -41,6 +55,39 @@ const TEXTS = {
     conflict: (name) => `${name} 파일이 다른 곳에서 바뀌었습니다. 입력했던 내용은 옆에 열려 있습니다.`,
     compare: "비교",
     notKept: "워크스페이스를 켜 둘 수 없습니다. 다시 시도하거나 대시보드를 이용하세요.",
+    cloning: ({ name }) => `${name} 복제 중`,
+    installing: () => "dotfiles 설치 중",
+    preparing: () => "저장소 준비 중",
+    doing: { receiving: "받는 중", resolving: "정리 중", writing: "파일 쓰는 중" },
+    failed: { clone: "복제하지 못했습니다", dotfiles: "dotfiles를 설치하지 못했습니다", devcontainer: "devcontainer.json" },
+    again: "다시 시도",
+    log: "로그 보기",
+    open: "열기",
+    cloned: ({ name }) => `${name} 저장소를 복제했습니다.`,
+    ignored: (names) => `devcontainer.json에서 다음은 적용되지 않았습니다: ${names}. 이미지와 함께 실행되는 것은 템플릿이 정합니다.`,
+    ports: "이 저장소의 포트(프로그램이 열면 접속할 수 있음):",
+    listens: (title, address) => `포트 ${title}에서 프로그램이 열렸습니다${address && `: ${address}`}`,
+    noSetup: "이 워크스페이스는 저장소나 dotfiles 없이 만들어져 설정 로그가 없습니다.",
+    reasons: {
+      ref: ({ ref, url }) => `${url}에 ${ref}라는 브랜치나 태그가 없습니다. 워크스페이스 설정에서 고친 뒤 멈췄다가 다시 시작하세요.`,
+      space: () => "디스크가 가득 찼습니다. 공간을 비운 뒤 다시 시도하세요.",
+      certificate: ({ host }) => `${host}의 인증서를 신뢰할 수 없습니다. 관리자에게 인증 기관을 추가해 달라고 하세요.`,
+      host_key: ({ host }) => `${host}의 SSH 키가 알려진 것과 다릅니다. ~/.ssh/known_hosts를 고친 뒤 다시 시도하세요.`,
+      credentials: ({ host }) => `${host}에 인증이 필요하거나 읽을 권한이 없습니다. 대시보드의 계정에서 ${host}의 토큰이나 SSH 키를 추가한 뒤 다시 시도하세요.`,
+      host: ({ host }) => `이 워크스페이스에서 ${host}에 연결할 수 없습니다. 나중에 다시 시도하거나 워크스페이스 설정의 주소를 확인하세요.`,
+      not_found: ({ url }) => `${url}에 저장소가 없거나 비공개입니다. 워크스페이스 설정의 주소를 확인하거나 계정에 인증 정보를 추가하세요.`,
+      git_missing: () => "이 워크스페이스에는 git이 없습니다. 관리자에게 git이 있는 이미지를 요청하세요.",
+      other: () => "git이 복제하지 못했습니다. 자세한 내용은 로그에 있습니다.",
+      kept: ({ name }) => `${name}이(가) 홈에 이미 있어 복제하지 않았습니다. 내용은 그대로입니다.`,
+      ended: () => "끝나기 전에 종료되었습니다. 워크스페이스를 멈췄다가 다시 시작하면 다시 시도합니다.",
+      file: () => "파일이 길을 막고 있거나 쓸 수 없습니다.",
+      dotfiles_taken: ({ url }) => `~/.dotfiles가 이미 있고 ${url}의 복제본이 아닙니다. 지운 뒤 다시 시도하세요.`,
+      dotfiles_command: () => "dotfiles의 설치 명령이 실패했습니다. 자세한 내용은 로그에 있습니다.",
+      devcontainer_file: () => "파일을 읽을 수 없습니다. 고친 뒤 다시 시도하세요.",
+      devcontainer_settings: () => "설정을 쓸 수 없습니다.",
+      extensions: ({ names }) => `설치하지 못한 확장: ${names}. 확장 갤러리에 연결할 수 있나요?`,
+      command: ({ command }) => `${command} 명령이 실패했습니다. 자세한 내용은 로그에 있습니다.`,
+    },
   },
 };
 const language = vscode.env.language !== "en" ? vscode.env.language : navigator.language;
@@ -52,7 +99,12 @@ function duration(seconds) {
 }
 
 async function activate(context) {
-  const base = await basePath();
+  const place = basePath();
+  const setup = new SetupNotices(context, place);
+  const ports = new PortNotices(setup);
+  context.subscriptions.push(setup, ports, vscode.commands.registerCommand("codehub.setupLog", () => setup.showLog()));
+  setup.look();
+  const base = await place;
   if (base === null) return;
   const channel = new BroadcastChannel(`codehub ${base}_codehub/`);
   const journal = await Journal.open(base);
@@ -154,6 +206,170 @@ class SleepStatus {
   openDashboard(part) {
     if (this.state) vscode.env.openExternal(vscode.Uri.parse(this.state.dashboard + part));
   }
+}
+
+// ── how far it is set up ──
+
+// Tells what the setup program (main.js, beside the IDE's start) has written into setup.json below the home. It is read
+// when it changes and not in between: looking is no work of a person.
+class SetupNotices {
+  constructor(context, place) {
+    this.context = context;
+    this.place = place;
+    this.told = {}; // by step: what was last told of it
+    this.progress = {}; // by step: how its progress is shown and ended
+    // Below the home, where code-server keeps its data.
+    const home = /^(.*)\/\.local\/share\/code-server\//.exec(context.globalStorageUri.path)?.[1];
+    this.directory = home === undefined ? null : context.globalStorageUri.with({ path: `${home}/.local/state/codehub` });
+    if (this.directory) {
+      this.watcher = vscode.workspace.createFileSystemWatcher(new vscode.RelativePattern(this.directory, "setup.json"));
+      for (const event of [this.watcher.onDidCreate, this.watcher.onDidChange]) event(() => this.look());
+    }
+  }
+
+  dispose() {
+    this.watcher?.dispose();
+    for (const { end } of Object.values(this.progress)) end();
+  }
+
+  file(name) {
+    return vscode.Uri.joinPath(this.directory, name);
+  }
+
+  async look() {
+    if (!this.directory) return;
+    const bytes = await vscode.workspace.fs.readFile(this.file("setup.json")).then(undefined, () => null);
+    if (bytes) this.hear(JSON.parse(new TextDecoder().decode(bytes)));
+  }
+
+  hear(state) {
+    this.state = state;
+    for (const [name, step] of Object.entries(state.steps)) {
+      if (step.status === "running") this.showProgress(name, step);
+      else if (step.status !== "pending") this.endProgress(name);
+      const before = this.told[name];
+      this.told[name] = step.status;
+      if (before === step.status) continue;
+      if (step.status === "failed") this.showFailure(name, step);
+      if (step.status === "done" && name === "clone") this.cloned(step, before !== undefined);
+    }
+    if (state.ignored.length) this.once("ignored", state.ignored, () => vscode.window.showInformationMessage(texts.ignored(state.ignored.join(", "))));
+    if (state.ports.length) this.once("ports", state.ports, () => this.showPorts(state.ports));
+  }
+
+  // In this browser, until there is something else to tell.
+  once(kind, what, tell) {
+    const [key, value] = [`codehub.${kind} ${this.state.folder}`, JSON.stringify(what)];
+    if (this.context.globalState.get(key) === value) return;
+    this.context.globalState.update(key, value);
+    tell();
+  }
+
+  showProgress(name, step) {
+    if (!this.progress[name]) {
+      const title = { clone: texts.cloning, dotfiles: texts.installing, devcontainer: texts.preparing }[name](step.subject ?? {});
+      const location = name === "clone" ? vscode.ProgressLocation.Notification : vscode.ProgressLocation.Window;
+      const shown = (this.progress[name] = { percent: 0 });
+      vscode.window.withProgress({ location, title }, (progress) => {
+        shown.report = (told) => progress.report(told);
+        return new Promise((resolve) => (shown.end = resolve));
+      });
+    }
+    const shown = this.progress[name];
+    const increment = Math.max(0, (step.percent ?? 0) - shown.percent);
+    shown.percent += increment;
+    const doing = texts.doing[step.doing] ?? step.doing;
+    shown.report?.({ increment, message: doing && (step.percent === undefined ? doing : `${doing}, ${step.percent} %`) });
+  }
+
+  endProgress(name) {
+    this.progress[name]?.end?.();
+    delete this.progress[name];
+  }
+
+  messageOf({ reason, subject, message }) {
+    return texts.reasons[reason]?.(subject ?? {}) ?? message;
+  }
+
+  async showFailure(name, step) {
+    const detail = step.detail && !step.message.includes(step.detail) ? ` (${step.detail})` : "";
+    const choices = step.reason === "ended" ? [texts.log] : [texts.again, texts.log];
+    const chosen = await vscode.window.showErrorMessage(`${texts.failed[name]}: ${this.messageOf(step)}${detail}`, ...choices);
+    if (chosen === texts.again) await vscode.workspace.fs.writeFile(this.file("again"), new Uint8Array());
+    if (chosen !== texts.log) return;
+    await this.showLog();
+    this.showFailure(name, step); // reading why is no decision yet
+  }
+
+  async showLog() {
+    const log = this.directory && this.file("setup.log");
+    const opened = log && (await vscode.workspace.openTextDocument(log).then(undefined, () => null));
+    if (opened) await vscode.window.showTextDocument(opened, { preview: false });
+    else vscode.window.showInformationMessage(texts.noSetup);
+  }
+
+  async cloned(step, sawIt) {
+    if (step.reason === "kept") this.once("kept", step.subject, () => vscode.window.showInformationMessage(this.messageOf(step)));
+    const isOpen = vscode.workspace.workspaceFolders?.some(({ uri }) => uri.path === this.state.folder);
+    if (!sawIt || isOpen || step.reason === "kept") return;
+    const chosen = await vscode.window.showInformationMessage(texts.cloned(step.subject), texts.open);
+    if (chosen) vscode.commands.executeCommand("vscode.openFolder", this.directory.with({ path: this.state.folder }));
+  }
+
+  async showPorts(ports) {
+    const named = ports.map(({ port }) => ({ port, title: this.portTitle(port) }));
+    const said = await Promise.all(named.map(async ({ port, title }) => [title, await this.portAddress(port)].filter(Boolean).join(": ")));
+    const canOpen = (await this.place) === "/";
+    const chosen = await vscode.window.showInformationMessage(`${texts.ports} ${said.join(", ")}`, ...named.slice(0, canOpen ? 3 : 0));
+    if (chosen) openPort(chosen.port);
+  }
+
+  // On a host of its own each port has a host beside it; below a path only the front door knows.
+  async portAddress(port) {
+    const { protocol, host } = new URL(self.origin);
+    return (await this.place) === "/" ? `${protocol}//${port}--${host}/` : "";
+  }
+
+  portTitle(port) {
+    const label = this.state?.ports.find((each) => each.port === port)?.label;
+    return label ? `${label} (${port})` : `${port}`;
+  }
+}
+
+// Tells of ports that a program of the workspace has opened, as VS Code itself finds them. By its own notification nobody
+// would learn the address.
+class PortNotices {
+  constructor(setup) {
+    this.setup = setup;
+    this.known = null; // those of before are no news
+    try {
+      this.listener = vscode.workspace.onDidChangeTunnels(() => this.look());
+      this.look();
+    } catch {
+      // a version of VS Code that does not let us know
+    }
+  }
+
+  dispose() {
+    this.listener?.dispose();
+  }
+
+  async look() {
+    const ports = new Set((await vscode.workspace.tunnels).map(({ remoteAddress }) => remoteAddress.port));
+    const before = this.known ?? ports;
+    this.known = ports;
+    for (const port of ports) if (!before.has(port)) this.tell(port);
+  }
+
+  async tell(port) {
+    const address = await this.setup.portAddress(port);
+    const chosen = await vscode.window.showInformationMessage(texts.listens(this.setup.portTitle(port), address), ...(address ? [texts.open] : []));
+    if (chosen) openPort(port);
+  }
+}
+
+function openPort(port) {
+  return vscode.env.openExternal(vscode.Uri.parse(`http://localhost:${port}/`));
 }
 
 // ── what was typed ──

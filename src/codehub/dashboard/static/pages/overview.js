@@ -3,12 +3,14 @@
 import { element, replace, show, text } from "../core/element.js";
 import { CONDITIONS, REASONS } from "../core/states.js";
 import { actorText, ago, clock, duration, knows, language, moment, t, whyText } from "../core/language.js";
+import { badge } from "../core/repository.js";
 import { now } from "../core/clock.js";
 import { icon } from "../parts/icons.js";
 import { machine } from "../parts/state_diagram.js";
 import { toast } from "../parts/toasts.js";
 import { usagePanel } from "../parts/usage.js";
 
+const SHOWN = { address, badge: readme };
 const HOLDS = [3_600, 4 * 3_600, 12 * 3_600];
 
 export function overviewTab(app, ws) {
@@ -43,7 +45,7 @@ export function overviewTab(app, ws) {
     const rows = factsOf(fresh);
     if (JSON.stringify(rows) === known) return;
     known = JSON.stringify(rows);
-    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, name === "address" ? address(value) : value)]));
+    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, SHOWN[name]?.(value) ?? value)]));
   }
 
   function tick(fresh) {
@@ -94,6 +96,12 @@ function address(url) {
   );
 }
 
+/** The badge that a README shows, and its text to copy. */
+function readme(markdown) {
+  const button = element("button", { type: "button", class: "button small", on: { click: () => copied(markdown) } }, t("facts.badge.copy"));
+  return element("span", { class: "address" }, button);
+}
+
 async function copied(value) {
   try {
     await navigator.clipboard.writeText(value);
@@ -111,6 +119,7 @@ function factsOf(ws) {
     ["image", imageOf(ws)],
     ["runtime", ws.runtime],
     ["git", ws.git_url || t("facts.none")],
+    ...(ws.git_url ? [["ref", ws.git_ref || t("facts.ref.default")], ["badge", badge(location.origin, ws.git_url, ws.git_ref)]] : []),
     ["address", ws.url],
     ["id", ws.id],
   ];

@@ -69,6 +69,7 @@ function settingsForm(app, ws, templates) {
       field(t("field.memo"), memo),
       field(t("field.template"), select("template", [...names].map((name) => [name, name]), first.template), t("field.template.hint")),
       field(t("field.git"), input("git_url", { maxlength: 1000, value: first.git_url ?? "" }), t("field.git.hint")),
+      field(t("field.ref"), input("git_ref", { maxlength: 255, value: first.git_ref ?? "" }), t("field.ref.hint")),
       element(
         "div",
         { class: "fields-pair" },
@@ -77,7 +78,7 @@ function settingsForm(app, ws, templates) {
       ),
     ],
     send: async (values) => {
-      const wanted = { ...values, git_url: values.git_url || null, standby_ttl_seconds: ttlValue(values.standby_ttl_seconds), archive_ttl_seconds: ttlValue(values.archive_ttl_seconds) };
+      const wanted = { ...values, git_url: values.git_url || null, git_ref: (values.git_url && values.git_ref) || null, standby_ttl_seconds: ttlValue(values.standby_ttl_seconds), archive_ttl_seconds: ttlValue(values.archive_ttl_seconds) };
       const known = ws();
       const changed = Object.fromEntries(Object.entries(wanted).filter(([name, value]) => (known[name] ?? null) !== value));
       if (Object.keys(changed).length) app.store.put(await patch(`workspaces/${known.id}`, changed));

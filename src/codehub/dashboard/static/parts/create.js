@@ -1,4 +1,4 @@
-/** A new workspace: a name is enough. */
+/** A new workspace: a name is enough. A link may have filled in the rest. */
 
 import { get, post } from "../core/api.js";
 import { element, text } from "../core/element.js";
@@ -7,16 +7,18 @@ import { dialog, field, form, input, select } from "./dialog.js";
 import { toast } from "./toasts.js";
 import { ttlSelect, ttlValue } from "./ttl_select.js";
 
-export async function createDialog(app) {
+/** @param {{name?: string, git_url?: string, git_ref?: string}} [first] what the form shows at first */
+export async function createDialog(app, first = {}) {
   const { items: templates } = await get("templates");
   const key = crypto.randomUUID();
   await dialog(t("create.title"), (close) =>
     form({
       label: t("create.do"),
       fields: [
-        field(t("field.name"), input("name", { required: true, maxlength: 100, "data-first": "", placeholder: "my-project" })),
+        field(t("field.name"), input("name", { required: true, maxlength: 100, "data-first": "", placeholder: "my-project", value: first.name })),
         templates.length > 1 && templateField(templates),
-        field(t("field.git"), input("git_url", { maxlength: 1000, inputmode: "url", placeholder: "https://github.com/…" }), t("field.git.hint")),
+        field(t("field.git"), input("git_url", { maxlength: 1000, inputmode: "url", placeholder: "https://github.com/…", value: first.git_url }), t("field.git.hint")),
+        field(t("field.ref"), input("git_ref", { maxlength: 255, placeholder: "main", value: first.git_ref }), t("field.ref.hint")),
         element(
           "details",
           { class: "more" },
@@ -38,6 +40,7 @@ export async function createDialog(app) {
           standby_ttl_seconds: ttlValue(values.standby_ttl_seconds),
           archive_ttl_seconds: ttlValue(values.archive_ttl_seconds),
           git_url: values.git_url || null,
+          git_ref: values.git_ref || null,
         };
         await create(app, body, key, close);
       },
