@@ -129,6 +129,12 @@ ProviderAddress = Annotated[
     str, Field(pattern=r"^https?://[^\s@?#]+$"), Must("the provider's issuer address", "https://login.example.com")
 ]
 Hidden = Annotated[SecretStr, _matching(r"\S+$"), Must("the secret, without blanks", "…")]
+EncryptionKeys = Annotated[
+    SecretStr,
+    _matching(r"[A-Za-z0-9+/]{43}=(?:[\s,]+[A-Za-z0-9+/]{43}=)*\s*$"),
+    Must("32 bytes in base64, several with commas between", "$(codehub admin secrets new-key)"),
+]
+FileName = Annotated[Path, AfterValidator(Path.expanduser), Must("a file's path", "/run/secrets/codehub-keys")]
 WorkspacePattern = Annotated[
     str,
     Field(pattern=r"^https?://[^\s@?#]*\{(slug|id)\}[^\s@?#]*$"),
@@ -380,6 +386,18 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_OIDC_ALLOWED",
         description="Who may come in from there, by an email that it has verified. Unset: everybody whom it knows.",
     )
+    secrets_keys: EncryptionKeys | None = Field(
+        None,
+        validation_alias="CODEHUB_SECRETS_KEYS",
+        description="The keys that people's secrets are encrypted with: the first encrypts, all decrypt "
+        "([rotation](../OPERATIONS.md#peoples-secrets)). The same for `codehub api` and `codehub coordinator`. Unset: "
+        "those of CODEHUB_SECRETS_KEYS_FILE; else `secrets.key` in the data directory, which `codehub up` makes.",
+    )
+    secrets_keys_file: FileName | None = Field(
+        None,
+        validation_alias="CODEHUB_SECRETS_KEYS_FILE",
+        description="A file that holds those keys, one on each line. Unset: as CODEHUB_SECRETS_KEYS says.",
+    )
     webhook_url: WebAddress | None = Field(
         None,
         validation_alias="CODEHUB_WEBHOOK_URL",
@@ -487,6 +505,12 @@ class Settings(BaseSettings):
     def minimum_ttl_seconds(self) -> float:
         """A shorter TTL could stop someone whose key press is still on its way to the database."""
         return self.activity_flush_interval + self.coordinator_ttl_interval + TTL_MARGIN_SECONDS
+
+    @model_validator(mode="after")
+    def _keys_are_in_one_place(self) -> Self:
+        if self.secrets_keys is not None and self.secrets_keys_file is not None:
+            raise ValueError("CODEHUB_SECRETS_KEYS and CODEHUB_SECRETS_KEYS_FILE are both set: unset one of them")
+        return self
 
     @model_validator(mode="after")
     def _provider_is_whole(self) -> Self:

@@ -5,7 +5,7 @@ Nothing coordinates: what the controller would write is written by the test, as 
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,9 +18,11 @@ from codehub.adapters.memory import (
     MemoryBus,
     MemoryContents,
     MemoryDatabase,
+    MemoryKeyring,
     MemoryPasswords,
     MemoryRuntime,
     Network,
+    numbered_ssh_key,
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
@@ -40,6 +42,7 @@ from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
+from codehub.usecases.secrets import SecretKeeping
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
@@ -56,6 +59,7 @@ class Backends:
     archives: MemoryArchives
     runtime: MemoryRuntime
     network: Network
+    keyring: MemoryKeyring = field(default_factory=lambda: MemoryKeyring("first"))
 
     @classmethod
     def fresh(cls, network: Network | None = None) -> "Backends":
@@ -84,6 +88,9 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
         identity=Identity(accounts, people.sign_in_state(), people.audit(), passwords, revocations, ids),
         users=Users(accounts, passwords, revocations, ids),
         tokens=Tokens(accounts, revocations, ids),
+        secrets=SecretKeeping(
+            people.secrets(), people.profiles(), backends.keyring, people.templates(), numbered_ssh_key
+        ),
         oidc=None,
         commands=commands,
         creation=WorkspaceCreation(commands, people.templates(), people.idempotency_keys(), views, ids, 120),

@@ -36,6 +36,7 @@ class Route:
         return f"{self.method} {self.path}"
 
 
+A = "/api/v1/account"
 W = "/api/v1/workspaces/{id}"
 ROUTES = [
     Route("GET", "/api/v1/session", "own"),
@@ -49,6 +50,20 @@ ROUTES = [
     Route("GET", "/api/v1/tokens", "own"),
     Route("POST", "/api/v1/tokens", "own", writes=True, body={"name": "x", "scopes": ["read"]}, own_answer=409),
     Route("DELETE", "/api/v1/tokens/{id}", "own", writes=True, own_answer=404),
+    Route("GET", f"{A}/secrets", "own"),
+    Route("PUT", f"{A}/secrets/A", "own", writes=True, body={"value": "x"}, own_answer=409),
+    Route("DELETE", f"{A}/secrets/A", "own", writes=True, own_answer=404),
+    Route("GET", f"{A}/git-credentials", "own"),
+    Route("PUT", f"{A}/git-credentials/a.b/token", "own", writes=True, body={"token": "x"}, own_answer=409),
+    Route("DELETE", f"{A}/git-credentials/a.b/token", "own", writes=True, own_answer=404),
+    Route("POST", f"{A}/git-credentials/a.b/ssh-key", "own", writes=True, own_answer=409),
+    Route("DELETE", f"{A}/git-credentials/a.b/ssh-key", "own", writes=True, own_answer=404),
+    Route("GET", f"{A}/git-identity", "own"),
+    Route("PUT", f"{A}/git-identity", "own", writes=True, body={"name": "x", "email": "x@y"}),
+    Route("DELETE", f"{A}/git-identity", "own", writes=True),
+    Route("GET", f"{A}/dotfiles", "own"),
+    Route("PUT", f"{A}/dotfiles", "own", writes=True, body={"url": "https://a.b/c"}, own_answer=409),
+    Route("DELETE", f"{A}/dotfiles", "own", writes=True),
     Route("GET", "/api/v1/workspaces", "own"),
     Route("POST", "/api/v1/workspaces", "own", writes=True, body={"name": "new", "desired_state": "PENDING"}),
     Route("GET", "/api/v1/templates", "own"),
@@ -79,6 +94,9 @@ ROUTES = [
     Route("GET", "/api/v1/admin/templates/default", "admin"),
     Route("PUT", "/api/v1/admin/templates/other", "admin", writes=True, body={}),
     Route("DELETE", "/api/v1/admin/templates/default", "admin", writes=True),
+    Route("GET", "/api/v1/admin/templates/default/secrets", "admin"),
+    Route("PUT", "/api/v1/admin/templates/default/secrets/A", "admin", writes=True, body={"value": "x"}),
+    Route("DELETE", "/api/v1/admin/templates/default/secrets/A", "admin", writes=True, own_answer=404),
     Route("GET", "/api/v1/admin/audit", "admin"),
     Route("GET", "/api/v1/admin/gc", "admin"),
     Route("POST", "/api/v1/admin/gc", "admin", writes=True, body={}, own_answer=409),
@@ -130,6 +148,9 @@ def test_every_route_says_who_may_use_it(api: MemoryApi) -> None:
         .replace("templates/default", "templates/{name}")
         .replace("templates/other", "templates/{name}")
         .replace("gc/7", "gc/{run_id}")
+        .replace("git-credentials/a.b", "git-credentials/{host}")
+        .replace("account/secrets/A", "account/secrets/{name}")
+        .replace("}/secrets/A", "}/secrets/{variable}")
         for one in placed
     }
     assert named == documented

@@ -15,6 +15,7 @@ from codehub.ports.accounts import (
     NewUser,
     SignInState,
 )
+from codehub.ports.secrets import Profiles, Secrets
 from codehub.ports.stores import Actor, IdempotencyKeys, Templates
 
 ROOT = Actor("root", address="192.0.2.1")
@@ -40,6 +41,10 @@ class AccountStores(Protocol):
     def templates(self) -> Templates: ...
 
     def idempotency_keys(self) -> IdempotencyKeys: ...
+
+    def secrets(self) -> Secrets: ...
+
+    def profiles(self) -> Profiles: ...
 
 
 class Later:

@@ -14,7 +14,7 @@ from tests.house.project import ROOT
 
 COMPOSE = ROOT / "deploy" / "compose"
 TEXT = (COMPOSE / "compose.yaml").read_text()
-SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_KEY_ID", "S3_SECRET", "DOCKER_GID")
+SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_KEY_ID", "S3_SECRET", "DOCKER_GID", "CODEHUB_SECRETS_KEYS")
 
 
 def config(**variables: str) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator
 from starlette.responses import Response
 
 from codehub.api import rendering
+from codehub.api.account import VariableName, secret_item
 from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, ApiParts, Cursor, Limit, Parts, SearchText, problems
 from codehub.api.rendering import json_response, user_json
 from codehub.api.schemas import (
@@ -35,6 +36,9 @@ from codehub.api.schemas import (
     HistoryStep,
     LeaderShown,
     Page,
+    SecretItem,
+    SecretList,
+    SecretPut,
     TemplateChange,
     UserChange,
     UserCreate,
@@ -207,6 +211,37 @@ async def disable_template(parts: Parts, caller: Admin, name: TemplateName) -> R
     """Nothing new is made from it; what exists goes on. Putting it again enables it."""
     found = await _existing_template(parts, name)
     await parts.templates.put(replace(found, disabled_at=await parts.views.now()), actor_of(caller))
+    return Response(status_code=204)
+
+
+@router.get("/templates/{name}/secrets", operation_id="listTemplateSecrets", responses=problems(*SIGNED, 404, 422))
+async def list_template_secrets(parts: Parts, caller: Admin, name: TemplateName) -> SecretList:
+    """The names of the template's secrets, which are environment variables in all of its workspaces."""
+    found = await parts.secrets.list_of_template(caller, name)
+    return SecretList(items=[secret_item(parts, one) for one in found])
+
+
+@router.put(
+    "/templates/{name}/secrets/{variable}",
+    operation_id="putTemplateSecret",
+    responses=problems(*WITH_BODY, 404, 409, 429),
+)
+async def put_template_secret(
+    parts: Parts, caller: Admin, name: TemplateName, variable: VariableName, body: SecretPut
+) -> SecretItem:
+    """Made or replaced. A variable of the same name that a workspace's owner keeps wins over it."""
+    shown = await parts.secrets.put_template_variable(caller, name, variable, body.value.get_secret_value())
+    return secret_item(parts, shown)
+
+
+@router.delete(
+    "/templates/{name}/secrets/{variable}",
+    operation_id="deleteTemplateSecret",
+    status_code=204,
+    responses=problems(*SIGNED, 404, 422),
+)
+async def delete_template_secret(parts: Parts, caller: Admin, name: TemplateName, variable: VariableName) -> Response:
+    await parts.secrets.delete_template_variable(caller, name, variable)
     return Response(status_code=204)
 
 

@@ -8,7 +8,18 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.types import Lifespan
 
-from codehub.api import admin, dashboard, events, health, lifecycle, restore_points, session, tokens, workspaces
+from codehub.api import (
+    account,
+    admin,
+    dashboard,
+    events,
+    health,
+    lifecycle,
+    restore_points,
+    session,
+    tokens,
+    workspaces,
+)
 from codehub.api.access_watch import AccessWatch
 from codehub.api.dependencies import ApiParts
 from codehub.api.errors import add_error_handlers
@@ -18,7 +29,7 @@ from codehub.api.rendering import workspace_json
 from codehub.api.restore_points import MOST_DOWNLOADS, MOST_LISTINGS, ConcurrencyLimit
 from codehub.api.schemas import Problem
 
-ROUTE_MODULES = (session, tokens, workspaces, lifecycle, restore_points, events, admin)
+ROUTE_MODULES = (session, tokens, account, workspaces, lifecycle, restore_points, events, admin)
 
 _ABOUT = """Say what you want (`desired_state`); a controller makes reality match, and the events tell how it goes.
 

@@ -33,6 +33,7 @@ from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
+from codehub.usecases.secrets import SecretKeeping
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
@@ -84,6 +85,7 @@ class ApiParts:
     identity: Identity
     users: Users
     tokens: Tokens
+    secrets: SecretKeeping
     oidc: Oidc | None
     commands: WorkspaceCommands
     creation: WorkspaceCreation

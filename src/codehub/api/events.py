@@ -28,6 +28,7 @@ from codehub.ports.signals import NOTICES, Bus
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.telemetry import EVENT_LISTENERS, EVENT_LISTENERS_CUT, Metrics, get_logger
 from codehub.usecases.bus_listener import BusListener, Message, workspace_in
+from codehub.usecases.start_secrets import OWNER_NOTICE
 
 log = get_logger(__name__)
 
@@ -51,7 +52,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "snapshot {workspaces}, then workspace_updated (a whole workspace), workspace_deleted {id}, "
         "progress {id, operation, op_id, progress, updated_at}, idle_warning {id, stops_at, becomes}, heartbeat {}; "
-        "for admins, notice {subject, details}. "
+        "notice {subject, details}, for owners of what concerns their workspaces, for admins of the installation. "
         "Another snapshot may come at any time and replaces everything. The stream ends when the session does.",
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
     }
@@ -189,6 +190,8 @@ class Topic:
             self._wake.set()
         elif workspace_id is not None and kind == "idle_warning":
             self._tell(event(kind, {key: message.get(key) for key in ("id", "stops_at", "becomes")}))
+        elif kind == OWNER_NOTICE and self._owner_id is not None:
+            self._tell(event("notice", {key: message.get(key) for key in ("subject", "details")}))
 
     async def _serve(self) -> None:
         while True:

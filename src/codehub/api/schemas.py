@@ -5,10 +5,21 @@ numbers.
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
 
 from codehub.domain.addresses import local_path
 from codehub.domain.errors import ErrorReason
@@ -29,6 +40,11 @@ def storable(text: str) -> str:
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("This is not Unicode text: half a surrogate pair is in it.")
     return text
+
+
+def _storable_secret(secret: SecretStr) -> SecretStr:
+    storable(secret.get_secret_value())
+    return secret
 
 
 def local(path: str) -> str:
@@ -165,6 +181,73 @@ class CreatedToken(Token):
 
 class TokenList(Outgoing):
     items: list[Token]
+
+
+# ── what people keep for their workspaces ────────────────────────────────────────────────────────────────────────────
+
+HiddenText = Annotated[SecretStr, Strict(), AfterValidator(_storable_secret)]
+"""Text that no answer, log line or error ever shows."""
+
+
+class SecretPut(Incoming):
+    value: Annotated[
+        HiddenText,
+        Field(min_length=1, max_length=65_536, description="At most 64 KiB in UTF-8.", examples=["npm_2vEXAMPLE"]),
+    ]
+
+
+class SecretItem(Outgoing):
+    """A secret, without its value."""
+
+    name: str = Field(examples=["NPM_TOKEN"])
+    updated_at: datetime
+    is_readable: bool = Field(description="false: its encryption key is not there any more; set it again.")
+
+
+class SecretList(Outgoing):
+    items: list[SecretItem]
+
+
+class GitTokenPut(Incoming):
+    username: Annotated[Text, Field(min_length=1, max_length=100, examples=["ann"])] = "git"
+    token: Annotated[HiddenText, Field(min_length=1, max_length=4_096, examples=["glpat-EXAMPLE"])]
+
+
+class GitCredentialShown(Outgoing):
+    """`username` is of a token, `public_key` of an SSH key."""
+
+    host: str = Field(examples=["git.example.com"])
+    kind: Literal["token", "ssh_key"]
+    username: str | None
+    public_key: str | None = Field(examples=["ssh-ed25519 AAAA… ann@codehub:git.example.com"])
+    updated_at: datetime
+    is_readable: bool = Field(description="false: its encryption key is not there any more; set it again.")
+
+
+class GitCredentialList(Outgoing):
+    items: list[GitCredentialShown]
+
+
+class GitIdentityChange(Incoming):
+    name: Annotated[Text, Field(min_length=1, max_length=200, examples=["Ann Lee"])]
+    email: Annotated[Text, Field(min_length=3, max_length=254, examples=["ann@example.com"])]
+
+
+class GitIdentityShown(Outgoing):
+    name: str | None
+    email: str | None
+
+
+class DotfilesChange(Incoming):
+    url: Annotated[Text, Field(min_length=1, max_length=1_000, examples=["https://git.example.com/ann/dotfiles.git"])]
+    command: Annotated[Text, Field(max_length=1_000, examples=["./install.sh"])] | None = Field(
+        default=None, description="What installs them; null = what the repository brings."
+    )
+
+
+class DotfilesShown(Outgoing):
+    url: str | None
+    command: str | None
 
 
 # ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fastapi import FastAPI
 
+from codehub.adapters.encryption import new_ssh_key
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
@@ -21,6 +22,7 @@ from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
+from codehub.usecases.secrets import SecretKeeping
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
 
@@ -48,6 +50,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         identity=who,
         users=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
         tokens=Tokens(accounts, revocations, ids),
+        secrets=SecretKeeping(database.secrets(), database.profiles(), services.keyring, templates, new_ssh_key),
         oidc=Oidc(
             provider,
             who,

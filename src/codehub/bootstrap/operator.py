@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from codehub.adapters.backup import InUse, Manifest, back_up, checked_manifest, inspect, restore, settings_of
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres
+from codehub.adapters.encryption import KEY_FILE
 from codehub.adapters.ide import InstalledIde, code_server, is_installed
 from codehub.adapters.postgres import PostgresDatabase, check_schema
 from codehub.adapters.process import ProcessRuntime, port_hijack_probe
@@ -140,6 +141,7 @@ def secret_paths(directory: Path) -> dict[str, str]:
     proves nothing of a path that is not there."""
     places = {
         "running.json": "the databases' passwords",
+        KEY_FILE: "the key of people's secrets",
         "postgres/password": "the databases' passwords",
         "logs": "the logs",
         "archives": "the archives",
@@ -200,8 +202,9 @@ async def inspect_backup(settings: Settings, path: Path) -> tuple[Manifest, InUs
 
 
 def environment() -> dict[str, str]:
-    """The environment variables that a backup keeps: CodeHub's settings, and those of the object store."""
-    ours = {environment_name(field) for field in Settings.model_fields}
+    """The environment variables that a backup keeps: CodeHub's settings, and those of the object store. Not the keys of
+    people's secrets: whoever finds a backup must not be able to open what is encrypted in it."""
+    ours = {environment_name(field) for field in Settings.model_fields if field != "secrets_keys"}
     return {
         name: value
         for name, value in os.environ.items()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
+from codehub.adapters.encryption import AesKeyring
 from codehub.adapters.notices import BusNotifier, LogNotifier, WebhookNotifier
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.passwords import Argon2Passwords
@@ -30,6 +31,7 @@ from codehub.bootstrap.runtimes import (
     private_data_dir,
     processes,
 )
+from codehub.bootstrap.secrets import open_keyring
 from codehub.coordinator.context import Dependencies
 from codehub.coordinator.gc_runner import GcScanner
 from codehub.coordinator.process import Coordinator, gc_scanner
@@ -41,6 +43,7 @@ from codehub.settings import Settings
 from codehub.telemetry import Metrics, configure_logging
 from codehub.usecases.identity import Identity
 from codehub.usecases.revocations import Revocations
+from codehub.usecases.start_secrets import WorkspaceSecrets
 from codehub.usecases.workspace_commands import WorkspaceCommands
 
 __all__ = ["EmbeddedError", "SchemaMismatch", "migrate"]
@@ -57,6 +60,7 @@ class Services:
     archives: ObjectArchives
     metrics: Metrics
     install: str
+    keyring: AesKeyring
 
     @property
     def commands(self) -> WorkspaceCommands:
@@ -93,6 +97,8 @@ class Services:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
         admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
+        bus, prefix = self.redis.bus(), settings.redis_channel_sse_prefix
+        notifier = BusNotifier(bus, prefix, admins)
         return Dependencies(
             leadership=self.database.leadership(clock),
             statuses=self.database.statuses,
@@ -102,16 +108,19 @@ class Services:
             backend_identities=self.database.backend_identities(),
             install=self.install,
             feed=self.database.changes(),
-            bus=self.redis.bus(),
+            bus=bus,
             activity=self.redis.activity(),
             runtime=self.runtime,
             jobs=jobs(self.runtime, archive_url(settings)),
             archives=self.archives,
-            notifier=BusNotifier(self.redis.bus(), settings.redis_channel_sse_prefix, admins),
+            notifier=notifier,
             clock=clock,
             ids=RandomIds(),
             metrics=self.metrics,
             templates=self.database.templates(),
+            secrets=WorkspaceSecrets(
+                self.database.secrets(), self.database.profiles(), self.keyring, bus, notifier, prefix
+            ),
             records=Records(
                 self.database.accounts(),
                 self.database.audit(),
@@ -128,6 +137,7 @@ async def install_id(settings: Settings, database: PostgresDatabase) -> str:
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Connects to everything and checks the schema; raises before anything is changed."""
+    keyring = open_keyring(settings)
     async with AsyncExitStack() as stack:
         database = await PostgresDatabase.open(settings.database_url.get_secret_value())
         stack.push_async_callback(database.close)
@@ -143,7 +153,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         else:
             runtime = process_runtime(settings, install)
             stack.push_async_callback(runtime.close)
-        yield Services(settings, database, redis, runtime, archives, Metrics(), install)
+        yield Services(settings, database, redis, runtime, archives, Metrics(), install, keyring)
 
 
 def process_runtime(settings: Settings, install: str) -> ProcessRuntime:
@@ -172,9 +182,10 @@ def identity(services: Services) -> Identity:
 
 def start_logging(settings: Settings) -> None:
     secrets = [settings.database_url, settings.redis_url, settings.webhook_url, settings.oidc_client_secret]
-    configure_logging(
-        settings.log_format, settings.log_level, secrets=[s.get_secret_value() for s in secrets if s is not None]
-    )
+    hidden = [secret.get_secret_value() for secret in secrets if secret is not None]
+    if settings.secrets_keys is not None:
+        hidden += settings.secrets_keys.get_secret_value().replace(",", " ").split()
+    configure_logging(settings.log_format, settings.log_level, secrets=hidden)
 
 
 @dataclass(frozen=True, slots=True)

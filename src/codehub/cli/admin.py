@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="""Operate this installation.
 
-    `leader`, `backends`, `recover`, `gc`, `backup`, `restore` and `first-admin` talk to the database itself
+    `leader`, `backends`, `recover`, `gc`, `backup`, `restore`, `secrets` and `first-admin` talk to the database itself
     (CODEHUB_DATABASE_URL, or a `codehub up` on this machine); the others ask the API, as the admin you are signed in
     as.
 

@@ -28,7 +28,8 @@ def backup(file: Annotated[Path, typer.Argument(help="The file to make.")], as_j
     """Write this installation into one file: the database of one moment, and the settings.
 
     It holds password hashes and secrets and is yours alone to read: keep it so. The homes are not in it; they sleep in
-    the archive store. Works while everything runs.
+    the archive store. Nor are the keys of people's secrets (CODEHUB_SECRETS_KEYS, or `secrets.key` in the data
+    directory): keep those elsewhere, for without them what people keep cannot be opened. Works while everything runs.
 
     Example: `codehub admin backup /srv/backup/codehub-$(date +%F).tar.zst`
     """

@@ -243,6 +243,35 @@ async def ide(settings: "Settings") -> Finding:
     return warn("ide", f"not installed yet in {place}", "The first start fetches it; or now: `codehub ide install`.")
 
 
+async def secrets(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.secrets import is_open_to_others, key_file, open_keyring
+    from codehub.usecases.key_rotation import examine
+
+    keyring, path = open_keyring(settings), key_file(settings)
+    async with open_database(settings) as database:
+        report = await examine(database.secrets(), keyring)
+    if report.lost:
+        keys = ", ".join(f"{number} with {key}" for key, number in report.lost.items())
+        seen = (
+            f"{sum(report.lost.values())} of {report.count} secrets were encrypted with a key that is not here: {keys}"
+        )
+        advice = "Add that key to CODEHUB_SECRETS_KEYS, or let people set them again; workspaces start without them."
+        return fail("secrets", seen, advice)
+    if report.damaged:
+        some = ", ".join(report.damaged[:5])
+        return fail("secrets", f"{len(report.damaged)} cannot be opened: {some}", "Let their owners set them again.")
+    if not keyring.key_ids:
+        advice = "Set CODEHUB_SECRETS_KEYS to what `codehub admin secrets new-key` prints."
+        return warn("secrets", "there is no key, so nobody can keep any", advice)
+    if path is not None and is_open_to_others(path):
+        return fail("secrets", f"others may read {path}", f"chmod 600 {path}, then rotate the key.")
+    if report.older:
+        seen = f"{report.older} of {report.count} are encrypted with an older key"
+        return warn("secrets", seen, "`codehub admin secrets rotate`, then take the older key away.")
+    return ok("secrets", f"{report.count} are kept, encrypted with the key {keyring.key_ids[0]}")
+
+
 async def leader(settings: "Settings") -> Finding:
     from codehub.bootstrap.operator import open_database
     from codehub.bootstrap.services import leader_of
@@ -342,6 +371,7 @@ SERVICE_CHECKS: dict[str, DoctorCheck] = {
     "backends": backends,
     "walls": network_isolation,
     "disk limits": disk_limits,
+    "secrets": secrets,
     "controller": leader,
     "last pass": last_pass,
     "api": api,
@@ -402,9 +432,11 @@ async def _examine(*, probe: bool, quiet: bool) -> list[Finding]:
 
 
 async def run_check(name: str, check: DoctorCheck, settings: "Settings") -> Finding:
+    from codehub.settings import SettingsError
+
     try:
         return await check(settings)
-    except (CodeHubError, OSError) as error:
+    except (CodeHubError, SettingsError, OSError) as error:
         return fail(name, str(error) or type(error).__name__, "See the message.")
 
 

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from codehub.cli import (
+    account,
     admin,
+    admin_secrets,
     admin_users,
     admin_workspaces,
     backup,
@@ -64,7 +66,9 @@ serve.register(app)
 login.register(app)
 app.add_typer(workspaces.app, name="ws")
 app.add_typer(tokens.app, name="token")
+account.register(app)
 admin_users.register(admin.app)
+admin_secrets.register(admin.app)
 admin_workspaces.register(admin.app)
 app.add_typer(admin.app, name="admin")
 app.add_typer(ide.app, name="ide")

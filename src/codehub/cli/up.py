@@ -83,6 +83,7 @@ async def _run(
     settings: "Settings", given: Mapping[str, object], directory: Path, port: int, asked_runtime: str | None
 ) -> None:
     from codehub.bootstrap.runtimes import record_runtime
+    from codehub.bootstrap.secrets import ensure_key
     from codehub.bootstrap.services import embedded_databases
     from codehub.bootstrap.services import migrate as migrate_schema
     from codehub.settings import load_settings
@@ -93,6 +94,7 @@ async def _run(
     async with embedded_databases(directory) as databases:
         await migrate_schema(databases.addresses["database_url"])
         record_runtime(directory, runtime)
+        ensure_key(settings)
         address = f"127.0.0.1:{port}"
         found_by = {"api_address": address, "proxy_address": address, "runtime": runtime}
         with (

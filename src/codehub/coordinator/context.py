@@ -30,6 +30,7 @@ from codehub.ports.stores import (
     WorkspaceStatuses,
 )
 from codehub.telemetry import Metrics
+from codehub.usecases.start_secrets import WorkspaceSecrets
 from codehub.usecases.workspace_commands import WorkspaceCommands
 
 
@@ -58,6 +59,8 @@ class Dependencies:
     """The stores whose old records are deleted; None: they are kept for ever."""
     templates: Templates | None = None
     """The templates of containers; None: a container gets its image and nothing else."""
+    secrets: WorkspaceSecrets | None = None
+    """What people and templates keep for workspaces; None: a container gets none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class TermContext:
     commands: WorkspaceCommands
     queue: WorkQueue
     templates: Templates | None
+    secrets: WorkspaceSecrets | None
     notifier: Notifier
     clock: Clock
     ids: Ids
@@ -124,6 +128,7 @@ def term_context(
         commands=WorkspaceCommands(dependencies.specs, tuning.limits),
         queue=WorkQueue(clock),
         templates=dependencies.templates,
+        secrets=dependencies.secrets,
         notifier=dependencies.notifier,
         clock=clock,
         ids=dependencies.ids,

@@ -19,6 +19,7 @@ from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Resources
+from codehub.usecases.start_secrets import StartContents
 
 STARTED = Progress(step="started")
 
@@ -85,11 +86,14 @@ class Executor:
         elif seen is None or not seen.running or self.row.op_progress != STARTED:
             # One that runs without a record of its start may still wait for its secrets.
             await self._start_container()
+        elif self.row.op_progress != STARTED:
+            await self._record_use(await self._given())  # whoever started it did not get to say so
 
     async def _start_container(self) -> None:
         """Start the container. The image is recorded before, for a workspace follows its template at each start; the
         start itself is recorded after, so that a container which exits at once is a failed try and not a leftover."""
-        spec = await self._container_spec()
+        given = await self._given()
+        spec = await self._container_spec(given)
         if spec.image_ref != self.row.image_ref:
             await self._record(replace(self.row, image_ref=spec.image_ref), "image")
         try:
@@ -100,6 +104,7 @@ class Executor:
         if pulling is not None:
             await self._wait_to_start(Progress(pulling.bytes, 0, pulling.total_bytes, pulling.detail))
         elif self.row.op_progress != STARTED:
+            await self._record_use(given)
             await self._record(replace(self.row, op_progress=STARTED), "started")
 
     async def _wait_to_start(self, progress: Progress) -> None:
@@ -110,7 +115,17 @@ class Executor:
         else:
             await self._record(operations.abandon(self.row), "wish_changed")
 
-    async def _container_spec(self) -> ContainerSpec:
+    async def _given(self) -> StartContents:
+        """What the owner and the template keep for a start, as it is now."""
+        secrets = self._context.secrets
+        return await secrets.for_start(self.row) if secrets else StartContents()
+
+    async def _record_use(self, given: StartContents) -> None:
+        if self._context.secrets is not None:
+            actor = self._context.actor("coordinator")
+            await self._context.secrets.record_use(self.row, self._op_id, given, actor)
+
+    async def _container_spec(self, given: StartContents) -> ContainerSpec:
         """What the container gets. Image, variables and limits are those that the template has now, even a disabled
         one: what an admin mends is there at the next start. A workspace without a template keeps its image."""
         template = await self._template()
@@ -121,7 +136,7 @@ class Executor:
             env = dict(template.env)
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url
-        return ContainerSpec(self.row.id, self._volume, image_ref, env, share)
+        return ContainerSpec(self.row.id, self._volume, image_ref, {**env, **given.env}, share, given.secrets)
 
     async def _template(self) -> Template | None:
         templates = self._context.templates

@@ -11,7 +11,7 @@ from typing import assert_never
 from uuid import UUID
 
 from codehub.coordinator.context import TermContext
-from codehub.coordinator.executor import Executor
+from codehub.coordinator.executor import STARTED, Executor
 from codehub.coordinator.observer import Observer
 from codehub.domain import failures, naming, operations
 from codehub.domain.errors import REASONS, BackendError, JobInterrupted, Unreachable
@@ -124,6 +124,7 @@ class Reconciler:
             case Begin(operation):
                 return operations.begin(ws, operation, self._ids.new(), now, it.facts.volumes), "planned"
             case Complete():
+                await self._audit_start(it.loaded)
                 return operations.complete(ws), "observed"
             case TimedOut(elapsed, limit):
                 return failures.timed_out(ws, elapsed, limit, now), "timeout"
@@ -146,6 +147,12 @@ class Reconciler:
                 # what was being uploaded when it was deleted may be swept even now: its name is not used again
                 return replace(ws, undelete_handled_at=ws.undelete_requested_at, archive_op_id=None), "undelete"
         assert_never(it.decision)
+
+    async def _audit_start(self, ws: Workspace) -> None:
+        """Audit what a start was given whose answer was lost: whoever started it did not get to say so."""
+        secrets = self._context.secrets
+        if secrets and ws.operation is Operation.STARTING and ws.op_id is not None and ws.op_progress != STARTED:
+            await secrets.record_use(ws, ws.op_id, await secrets.for_start(ws), self._robot)
 
     async def _act(self, row: Workspace, it: Assessment) -> float | None:
         silent = self._since_last(it.loaded, it.now)

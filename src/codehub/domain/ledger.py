@@ -49,6 +49,12 @@ class AuditAction(StrEnum):
     SET_ROLE = "set_role"
     SET_MAX_RUNNING = "set_max_running"
     PUT_TEMPLATE = "put_template"
+    PUT_SECRET = "put_secret"  # noqa: S105 - an action's name
+    DELETE_SECRET = "delete_secret"  # noqa: S105 - an action's name
+    USE_SECRETS = "use_secrets"
+    RESEAL_SECRETS = "reseal_secrets"
+    SET_GIT_IDENTITY = "set_git_identity"
+    SET_DOTFILES = "set_dotfiles"
     RESTORE = "restore"
     FORGET_BACKEND = "forget_backend"
     COLLECT_GARBAGE = "collect_garbage"

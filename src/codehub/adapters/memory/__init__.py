@@ -11,6 +11,7 @@ from codehub.adapters.memory.database_state import AccountTables
 from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Network
 from codehub.adapters.memory.jobs import MemoryJobs
 from codehub.adapters.memory.runtime import MemoryRuntime
+from codehub.adapters.memory.secrets import MemoryKeyring, numbered_ssh_key
 from codehub.adapters.memory.sign_in import MemoryPasswords, MemoryProvider
 from codehub.adapters.memory.signals import MemoryActivity, MemoryBus, MemoryNotifier
 
@@ -25,9 +26,11 @@ __all__ = [
     "MemoryContents",
     "MemoryDatabase",
     "MemoryJobs",
+    "MemoryKeyring",
     "MemoryNotifier",
     "MemoryPasswords",
     "MemoryProvider",
     "MemoryRuntime",
     "Network",
+    "numbered_ssh_key",
 ]

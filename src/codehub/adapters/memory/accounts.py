@@ -8,6 +8,7 @@ from uuid import UUID
 
 from codehub.adapters.memory.database_state import AccountStore, AccountTables, StoredKey
 from codehub.adapters.memory.fault_injection import Network, effect
+from codehub.adapters.memory.secrets import MemoryProfiles, MemorySecrets
 from codehub.adapters.memory.sign_in import MemorySignInState
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound
@@ -387,3 +388,9 @@ class MemoryAccountDatabase:
 
     def idempotency_keys(self) -> MemoryIdempotencyKeys:
         return MemoryIdempotencyKeys(self.state, self._network)
+
+    def secrets(self) -> MemorySecrets:
+        return MemorySecrets(self.state, self._network)
+
+    def profiles(self) -> MemoryProfiles:
+        return MemoryProfiles(self.state, self._network)

@@ -22,10 +22,12 @@ from codehub.domain.history import TrafficMinute
 from codehub.domain.identity import ApiToken, Session, User
 from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.naming import Backend
+from codehub.domain.secrets import SecretName
 from codehub.domain.template import Template
 from codehub.domain.workspace import PUBLISHED_FIELDS, WAKING_FIELDS, Workspace
 from codehub.ports.accounts import SEEN_EVERY_SECONDS, AuditEntry, SessionRules, Ticket
 from codehub.ports.collector import CollectionRequest, Mark, RestoredDatabase
+from codehub.ports.secrets import Profile, StoredSecret
 from codehub.ports.signals import Change, Channel
 from codehub.ports.stores import Actor, BackendRecord
 
@@ -66,6 +68,12 @@ class StoredKey:
     response: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSecretRow:
+    secret: StoredSecret
+    updated_at: datetime
+
+
 @dataclass(slots=True)
 class AccountTables:
     now: Callable[[], datetime] = _wall_clock
@@ -83,6 +91,8 @@ class AccountTables:
     audit_numbers: "count[int]" = field(default_factory=lambda: count(1))
     templates: dict[str, Template] = field(default_factory=dict)
     keys: dict[tuple[UUID, str], StoredKey] = field(default_factory=dict)
+    secrets: dict[SecretName, StoredSecretRow] = field(default_factory=dict)
+    profiles: dict[UUID, Profile] = field(default_factory=dict)
     leadership: LeadershipState = field(default_factory=LeadershipState)
 
     def __post_init__(self) -> None:

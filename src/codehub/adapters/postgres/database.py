@@ -9,6 +9,7 @@ from codehub.adapters.postgres.accounts import PostgresAccounts
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
 from codehub.adapters.postgres.connections import DatabaseTimeouts, PostgresChangeFeed, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
+from codehub.adapters.postgres.secrets import PostgresProfiles, PostgresSecrets
 from codehub.adapters.postgres.short_lived import (
     PostgresIdempotencyKeys,
     PostgresSignInState,
@@ -86,6 +87,12 @@ class PostgresDatabase:
 
     def idempotency_keys(self) -> PostgresIdempotencyKeys:
         return PostgresIdempotencyKeys(self.sessions)
+
+    def secrets(self) -> PostgresSecrets:
+        return PostgresSecrets(self.sessions)
+
+    def profiles(self) -> PostgresProfiles:
+        return PostgresProfiles(self.sessions)
 
     def marks(self, epoch: int) -> PostgresCollectorMarks:
         return PostgresCollectorMarks(self.sessions, epoch)

@@ -630,6 +630,70 @@ WITH gone AS (DELETE FROM audit WHERE id IN (
 SELECT count(*) FROM gone
 """
 
+# ── secrets and profiles ─────────────────────────────────────────────────────────────────────────────────────────────
+
+# Locked, so that of many secrets that are put at once each counts the others. The subject is the audit log's.
+SECRETS_OF_USER: Final = "SELECT 'user:' || username AS subject FROM users WHERE id = $1::uuid FOR NO KEY UPDATE"
+
+SECRETS_OF_TEMPLATE: Final = "SELECT 'template:' || name AS subject FROM templates WHERE name = $1 FOR NO KEY UPDATE"
+
+_SECRET: Final = "owner, kind, name, public, key_id, sealed, updated_at"
+
+_SECRET_ORDER: Final = 'owner COLLATE "C", kind COLLATE "C", name COLLATE "C"'
+
+SECRETS: Final = f"SELECT {_SECRET} FROM secrets WHERE owner = ANY($1::text[]) ORDER BY {_SECRET_ORDER}"
+
+# What the owner has besides the secret that is put: how many, how many SSH keys, how many bytes.
+SECRETS_BESIDES: Final = """
+SELECT count(*) AS secrets, count(*) FILTER (WHERE kind = 'ssh_key') AS ssh_keys,
+    coalesce(sum(octet_length(sealed)), 0)::bigint AS bytes
+FROM secrets WHERE owner = $1 AND (kind, name) <> ($2, $3)
+"""
+
+PUT_SECRET: Final = f"""
+INSERT INTO secrets (user_id, template, kind, name, public, key_id, sealed, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
+ON CONFLICT (owner, kind, name) DO UPDATE SET public = excluded.public, key_id = excluded.key_id,
+    sealed = excluded.sealed, updated_at = excluded.updated_at
+RETURNING {_SECRET}
+"""
+
+DELETE_SECRET: Final = "DELETE FROM secrets WHERE owner = $1 AND kind = $2 AND name = $3 RETURNING name"
+
+# $1 to $3: after which one; NULL: from the first. $4: not those of this key; NULL: all.
+SECRETS_PAGE: Final = f"""
+SELECT {_SECRET} FROM secrets
+WHERE ($1::text IS NULL OR (owner COLLATE "C", kind COLLATE "C", name COLLATE "C") > ($1, $2, $3))
+    AND ($4::text IS NULL OR key_id <> $4) ORDER BY {_SECRET_ORDER} LIMIT $5
+"""
+
+# A value that was put meanwhile stays.
+RESEAL: Final = """
+UPDATE secrets SET key_id = $6, sealed = $7
+WHERE owner = $1 AND kind = $2 AND name = $3 AND public = $4 AND sealed = $5 RETURNING name
+"""
+
+SECRETS_BY_KEY: Final = "SELECT key_id, count(*) AS secrets FROM secrets GROUP BY key_id"
+
+USE_RECORDED: Final = """
+SELECT EXISTS (SELECT FROM audit WHERE subject = $1 AND action = $2 AND details ->> 'op_id' = $3)
+"""
+
+_PROFILE: Final = "git_name, git_email, dotfiles_url, dotfiles_command"
+
+PROFILE: Final = f"SELECT {_PROFILE} FROM profiles WHERE user_id = $1"
+
+SET_GIT_IDENTITY: Final = """
+INSERT INTO profiles (user_id, git_name, git_email) VALUES ($1, $2, $3)
+ON CONFLICT (user_id) DO UPDATE SET git_name = excluded.git_name, git_email = excluded.git_email
+"""
+
+SET_DOTFILES: Final = """
+INSERT INTO profiles (user_id, dotfiles_url, dotfiles_command) VALUES ($1, $2, $3)
+ON CONFLICT (user_id) DO UPDATE SET dotfiles_url = excluded.dotfiles_url,
+    dotfiles_command = excluded.dotfiles_command
+"""
+
 # ── templates and repeated requests ──────────────────────────────────────────────────────────────────────────────────
 
 _TEMPLATE: Final = (

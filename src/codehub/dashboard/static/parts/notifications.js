@@ -17,16 +17,20 @@ export function watchNews(app) {
     if (!after) app.pace.forget(before.id);
   });
   app.stream.onWarning = (told) => warn(app, told, mine);
-  app.stream.onNotice = tellAdmin;
+  app.stream.onNotice = notice;
 }
 
-/** To admins alone: a backend that has fallen silent, or answers again. What concerns one workspace is told by itself. */
-function tellAdmin({ subject, details }) {
+/** To admins: a backend that has fallen silent, or answers again. To owners, and admins: a start without its secrets.
+    What else concerns one workspace is told by itself. */
+function notice({ subject, details }) {
   const backend = details?.backend;
   if (subject === "backend does not answer") {
     toast(t("notice.silent", { backend, error: details.error }), { tone: "bad", lasts: null, key: `backend:${backend}` });
   } else if (subject === "backend answers again") {
     toast(t("notice.back", { backend }), { key: `backend:${backend}` });
+  } else if (subject === "secrets could not be opened") {
+    const text = t("notice.secrets", { name: details.name, names: details.names.join(", ") });
+    toast(text, { tone: "bad", lasts: null, key: `${details.workspace}:secrets` });
   }
 }
 

@@ -172,6 +172,7 @@ export default {
   "because.NoArchive": "none in the archive",
   "notice.silent": "{backend} does not answer: {error} Workspaces wait, and nothing is lost.",
   "notice.back": "{backend} answers again.",
+  "notice.secrets": "{name} started without some of its secrets, which could not be opened: {names}. Set them again.",
   "because.NoContainer": "off",
   "because.Healthy": "all is well",
   "because.HalfRestored": "half restored",

@@ -1,0 +1,161 @@
+"""Keys of secrets: rotated, lost, wrong; and the file that `codehub up` keeps its key in."""
+
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codehub.adapters.encryption import (
+    KEY_FILE,
+    AesKeyring,
+    BadKeys,
+    ensure_key_file,
+    key_id,
+    new_key,
+    parse_keys,
+    read_key_file,
+)
+from codehub.adapters.memory import MemoryAccountDatabase
+from codehub.domain.errors import Conflict
+from codehub.domain.secrets import SecretKind, SecretName, template_owner
+from codehub.ports.secrets import CannotOpen, Sealed, StoredSecret
+from codehub.ports.stores import Actor
+from codehub.usecases.key_rotation import PAGE, examine, rotate
+
+OPERATOR = Actor("operator")
+OLD, NEW = parse_keys(f"{new_key()} {new_key()}")
+
+
+def names(count: int) -> list[SecretName]:
+    return [SecretName(template_owner("default"), SecretKind.VARIABLE, f"N{number:03}") for number in range(count)]
+
+
+async def filled(keyring: AesKeyring, count: int) -> MemoryAccountDatabase:
+    database = MemoryAccountDatabase()
+    for name in names(count):
+        sealed = keyring.seal(name, "", f"value of {name.name}")
+        await database.secrets().put(StoredSecret(name, "", sealed), OPERATOR)
+    return database
+
+
+async def values(database: MemoryAccountDatabase, keyring: AesKeyring) -> list[str]:
+    return [keyring.open(one) for one in await database.secrets().of_owners([template_owner("default")])]
+
+
+async def test_values_are_the_same_before_between_and_after() -> None:
+    count = PAGE + 7
+    database = await filled(AesKeyring([OLD]), count)
+    before = await values(database, AesKeyring([OLD]))
+    both = AesKeyring([NEW, OLD])
+    assert await values(database, both) == before
+    done = await rotate(database.secrets(), both, database.audit(), OPERATOR)
+    assert (done.resealed, done.unreadable, done.key_id) == (count, {}, key_id(NEW))
+    assert await values(database, AesKeyring([NEW])) == before
+    with pytest.raises(CannotOpen):
+        await values(database, AesKeyring([OLD]))
+    [entry] = await database.audit().entries(1)
+    assert (entry.action, entry.details["resealed"]) == ("reseal_secrets", count)
+    again = await rotate(database.secrets(), both, database.audit(), OPERATOR)
+    assert again.resealed == 0
+
+
+async def test_an_interrupted_rotation_goes_on() -> None:
+    database, both = await filled(AesKeyring([OLD]), 3), AesKeyring([NEW, OLD])
+    first = (await database.secrets().page(None, 1))[0]
+    await database.secrets().reseal(first, both.seal(first.name, "", both.open(first)))
+    assert (await examine(database.secrets(), both)).older == 2
+    assert (await rotate(database.secrets(), both, database.audit(), OPERATOR)).resealed == 2
+    assert (await examine(database.secrets(), both)).older == 0
+
+
+async def test_what_cannot_be_opened_is_named_and_stays() -> None:
+    database = await filled(AesKeyring([OLD]), 3)
+    damaged = (await database.secrets().page(None, 1))[0]
+    await database.secrets().reseal(damaged, Sealed(damaged.sealed.key_id, b"damaged"))
+    done = await rotate(database.secrets(), AesKeyring([NEW, OLD]), database.audit(), OPERATOR)
+    assert done.resealed == 2
+    assert list(done.unreadable) == ["template:default variable N000"]
+    assert (await database.secrets().page(None, 1))[0].sealed.data == b"damaged"
+
+
+async def test_a_lost_key_is_known_by_its_id_and_nothing_is_deleted() -> None:
+    database, without = await filled(AesKeyring([OLD]), 3), AesKeyring([NEW])
+    report = await examine(database.secrets(), without)
+    assert (report.count, report.lost, report.damaged) == (3, {key_id(OLD): 3}, [])
+    done = await rotate(database.secrets(), without, database.audit(), OPERATOR)
+    assert (done.resealed, len(done.unreadable)) == (0, 3)
+    assert key_id(OLD) in done.unreadable["template:default variable N000"]
+    assert len(await values(database, AesKeyring([OLD]))) == 3
+    with pytest.raises(Conflict, match="CODEHUB_SECRETS_KEYS"):
+        await rotate(database.secrets(), AesKeyring([]), database.audit(), OPERATOR)
+
+
+async def test_swapped_rows_are_found() -> None:
+    database, keyring = await filled(AesKeyring([OLD]), 2), AesKeyring([OLD])
+    first, second = await database.secrets().page(None, 2)
+    await database.secrets().reseal(first, second.sealed)
+    assert (await examine(database.secrets(), keyring)).damaged == [str(first.name)]
+    with pytest.raises(CannotOpen):
+        keyring.open(replace(first, sealed=second.sealed))
+
+
+# ── keys as text and in files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("text", ["", " ", "abc", new_key()[:-1], new_key() + ", planted-text", "=" * 44, "Ä" * 44])
+def test_what_is_no_key_is_refused_unseen(text: str) -> None:
+    with pytest.raises(BadKeys) as wrong:
+        parse_keys(text)
+    assert "planted" not in str(wrong.value)
+
+
+def test_keys_are_parted_by_commas_or_lines() -> None:
+    first, second = new_key(), new_key()
+    assert parse_keys(f"{first},{second}") == parse_keys(f"{first}\n{second}\n") == parse_keys(f"{first}, {second}")
+
+
+def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    os.umask(old := os.umask(0))
+    try:
+        os.umask(0)
+        path = ensure_key_file(tmp_path)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_bytes()
+    assert ensure_key_file(tmp_path).read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == [KEY_FILE]
+    assert len(read_key_file(path)) == 1
+
+
+def test_processes_that_begin_at_once_get_one_key(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from codehub.adapters.encryption import ensure_key_file\n"
+        "sys.stdin.read(1); print(ensure_key_file(Path(sys.argv[1])).read_text())"
+    )
+    with ThreadPoolExecutor(4) as pool:
+        begun = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(4)
+        ]
+        outcomes = [pool.submit(one.communicate, "g", timeout=60) for one in begun]
+        keys = {outcome.result()[0] for outcome in outcomes}
+    assert [one.returncode for one in begun] == [0] * 4
+    assert keys == {(tmp_path / KEY_FILE).read_text() + "\n"}
+    assert [one.name for one in tmp_path.iterdir()] == [KEY_FILE]
+
+
+@pytest.mark.parametrize("content", [b"", b"no key", b"\xff\xfe", None])
+def test_a_key_file_that_holds_none_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / KEY_FILE
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadKeys, match=KEY_FILE):
+        read_key_file(path)
