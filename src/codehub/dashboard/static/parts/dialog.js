@@ -118,7 +118,7 @@ function refuse(node, complaint, problem) {
   const [first] = problem.fields ?? [];
   const control = first && node.elements[first.field];
   if (control instanceof HTMLElement) {
-    mark(control, wrongText(first));
+    mark(control, wrongText(first, control.dataset.words));
     control.focus();
   } else {
     complaint.textContent = problemText(problem);
