@@ -81,11 +81,28 @@ def test_a_wrong_value_is_one_line_with_a_right_one(name: str, value: str, envir
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("name", ["CODEHUB_DATABASE_URL", "CODEHUB_REDIS_URL", "CODEHUB_WEBHOOK_URL"])
+@pytest.mark.parametrize(
+    "name", ["CODEHUB_DATABASE_URL", "CODEHUB_REDIS_URL", "CODEHUB_WEBHOOK_URL", "CODEHUB_SECRETS_KEYS"]
+)
 def test_a_wrong_secret_is_not_repeated(name: str, environment: pytest.MonkeyPatch) -> None:
     environment.setenv(name, "gopher://user:hunter22@host")
     assert problem().startswith(f"{name}: must be ")
     assert "hunter22" not in problem()
+
+
+def test_the_keys_of_secrets(environment: pytest.MonkeyPatch) -> None:
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    for right in (key, f"{key},{key}", f"{key}, {key}\n"):
+        environment.setenv("CODEHUB_SECRETS_KEYS", right)
+        assert load_settings().secrets_keys is not None
+    assert key not in repr(load_settings())
+    for wrong in (f"{key}x", key[:-4], f"{key};{key}", f"{key},"):
+        environment.setenv("CODEHUB_SECRETS_KEYS", wrong)
+        assert "codehub admin secrets new-key" in problem()
+        assert key[:-4] not in problem()
+    environment.setenv("CODEHUB_SECRETS_KEYS", key)
+    environment.setenv("CODEHUB_SECRETS_KEYS_FILE", "/run/keys")
+    assert problem().endswith("are both set: unset one of them")
 
 
 def test_each_problem_has_its_line(environment: pytest.MonkeyPatch) -> None:

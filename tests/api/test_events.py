@@ -211,6 +211,25 @@ async def test_warnings_are_passed_on(api: MemoryApi, ann: ApiUser) -> None:
         assert await stream.until("idle_warning") == {key: warning[key] for key in ("id", "stops_at", "becomes")}
 
 
+async def test_an_owner_s_notice_comes_to_the_owner_alone(
+    api: MemoryApi, ann: ApiUser, bob: ApiUser, admin: ApiUser
+) -> None:
+    told_to_owner = {"subject": "secrets could not be opened", "details": {"names": ["A"]}}
+    async with (
+        told(api),
+        listening(api, ann) as hers,
+        listening(api, bob) as his,
+        listening(api, admin, "all=true") as everything,
+    ):
+        for stream in (hers, his, everything):
+            await stream.until("snapshot")
+        await api.backends.bus.publish(f"codehub:sse:{ann.id}", {"type": "owner_notice", **told_to_owner})
+        assert await hers.until("notice") == told_to_owner
+        made = await bob.create()
+        for stream in (his, everything):
+            assert (await stream.next())[1]["id"] == made["id"], "nothing came before it"
+
+
 async def test_strange_messages_are_passed_over(api: MemoryApi, ann: ApiUser) -> None:
     async with told(api), listening(api, ann) as stream:
         await stream.until("snapshot")

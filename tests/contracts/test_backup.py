@@ -31,8 +31,10 @@ from codehub.domain.gc_rules import Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import Scope
 from codehub.domain.naming import Backend
+from codehub.domain.secrets import GitIdentity, SecretKind, SecretName, template_owner, user_owner
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
+from codehub.ports.secrets import Sealed, StoredSecret
 from tests.contracts.account_stores import ROOT, person
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
 from tests.eventually import eventually
@@ -82,6 +84,12 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)
     await database.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
     await database.sign_in_state().begin_try([])
+    name = SecretName(user_owner(ann.id), SecretKind.VARIABLE, "A")
+    await database.secrets().put(StoredSecret(name, "", Sealed("key", bytes(range(256)))), ROOT)
+    await database.secrets().put(
+        StoredSecret(replace(name, owner=template_owner("default")), "", Sealed("key", b"\\N\t\n")), ROOT
+    )
+    await database.profiles().set_git_identity(ann.id, GitIdentity("Ann", "ann@example.com"), ROOT)
     for number in range(workspaces):
         row = await stored(
             database, owner_id=str(ann.id), memo="tabs\tand\nlines \\. \\N 한국어" * 5, desired_state=Desired.RUNNING

@@ -1,16 +1,21 @@
 """Secrets and profiles on every database, and every keyring."""
 
 import asyncio
+import base64
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+import zstandard
 
+from codehub.adapters.backup import back_up
 from codehub.adapters.encryption import AesKeyring, new_key, new_ssh_key, parse_keys
 from codehub.adapters.memory import MemoryKeyring
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.errors import Conflict, LimitReached, NotFound, Stale
+from codehub.domain.identity import Caller, Role
 from codehub.domain.secrets import (
     SECRETS_PER_OWNER,
     SSH_KEYS_PER_OWNER,
@@ -25,6 +30,7 @@ from codehub.domain.secrets import (
 )
 from codehub.ports.secrets import CannotOpen, Keyring, Profile, Sealed, StoredSecret
 from codehub.ports.stores import Actor
+from codehub.usecases.secrets import SecretKeeping
 from tests.contracts.account_stores import ROOT, AccountStores, person
 
 TEMPLATE = template_owner("default")
@@ -281,3 +287,40 @@ def test_an_ssh_key_is_one_that_openssh_reads() -> None:
     assert made.public.startswith("ssh-ed25519 AAAA")
     assert made.public.endswith(" ann@codehub:git.example.com")
     assert new_ssh_key("x").private != made.private
+
+
+@pytest.mark.system
+async def test_a_dump_of_the_database_and_a_backup_hold_no_value(
+    postgres: PostgresDatabase, database_url: str, tmp_path: Path
+) -> None:
+    keyring, ann = AesKeyring(parse_keys(new_key())), await person(postgres)
+    keeping = SecretKeeping(postgres.secrets(), postgres.profiles(), keyring, postgres.templates(), new_ssh_key)
+    caller = Caller(replace(ann, role=Role.ADMIN), f"session:{'0' * 64}", is_fresh=True)
+    await keeping.put_variable(caller, "A", PLANTED * 100)
+    await keeping.put_git_token(caller, "a.b", "ann", PLANTED)
+    await keeping.make_git_ssh_key(caller, "a.b")
+    await keeping.put_template_variable(caller, "default", "B", PLANTED)
+    await postgres.secrets().record_use(uuid4(), uuid4(), {"variables": ["A"]}, ROOT)
+    [private] = [keyring.open(one) for one in await postgres.secrets().page(None, 9) if one.name.name == "a.b"][1:]
+    await back_up(postgres, tmp_path / "backup", None, {})
+    dumped = "\n".join(await _every_row(database_url)).encode()
+    with (tmp_path / "backup").open("rb") as file:
+        dumped += zstandard.ZstdDecompressor().stream_reader(file).read()
+    assert b"ssh-ed25519" in dumped, "what is public is there"
+    for value in (PLANTED, private, private.splitlines()[2]):
+        encoded = base64.b64encode(value.encode())[:-4]
+        for form in (value.encode(), value.encode().hex().encode(), encoded):
+            assert form not in dumped
+
+
+async def _every_row(url: str) -> list[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        tables = await connection.fetch("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 2200")
+        return [
+            record["row"]
+            for table in tables
+            for record in await connection.fetch(f"SELECT to_jsonb(t)::text AS row FROM {table['relname']} t")
+        ]
+    finally:
+        await connection.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from codehub.adapters.docker.firewall import PRIVATE
+from codehub.adapters.encryption import parse_keys
 from tests.house.project import ROOT
 
 COMPOSE = ROOT / "deploy" / "compose"
@@ -93,5 +94,17 @@ def test_init_writes_secrets_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert all(len(values[name]) >= 16 for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_KEY_ID", "S3_SECRET"))
     assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
     assert "first-admin" in first.stdout
+    assert parse_keys(values["CODEHUB_SECRETS_KEYS"])
     again = subprocess.run([tmp_path / "init"], capture_output=True, text=True, check=False)
     assert (again.returncode, (tmp_path / ".env").read_text()) == (1, written)
+
+
+def test_init_adds_the_key_that_an_older_installation_lacks(tmp_path: Path) -> None:
+    shutil.copy(COMPOSE / "init", tmp_path / "init")
+    (tmp_path / ".env").write_text("POSTGRES_PASSWORD=mine\n")
+    done = subprocess.run([tmp_path / "init"], capture_output=True, text=True, check=True)
+    first, second = (tmp_path / ".env").read_text().splitlines()
+    assert (first, second.partition("=")[0]) == ("POSTGRES_PASSWORD=mine", "CODEHUB_SECRETS_KEYS")
+    assert parse_keys(second.partition("=")[2])
+    assert "Keep a copy" in done.stdout
+    assert subprocess.run([tmp_path / "init"], capture_output=True, check=False).returncode == 1

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from codehub.adapters.encryption import KEY_FILE, new_key
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.operator import open_database, probe
+from codehub.bootstrap.secrets import ensure_key, open_keyring
 from codehub.bootstrap.services import identity, open_services
 from codehub.cli import doctor
 from codehub.domain.identity import Role
+from codehub.domain.secrets import SecretKind, SecretName, template_owner
 from codehub.domain.template import Template
+from codehub.ports.secrets import Sealed, StoredSecret
 from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
 from codehub.usecases.self_check import OWNER, Finding, Verdict
@@ -108,6 +112,38 @@ async def test_an_archive_store_is_tried_and_left_clean(tmp_path: Path) -> None:
     place.mkdir()
     assert (await doctor.archive_store(settings(archive_url=f"file://{place}"))).verdict is Verdict.OK
     assert not [found for found in place.rglob("*") if found.is_file()]
+
+
+async def test_the_keys_of_secrets_are_there_private_and_open_everything(logged_database: str, tmp_path: Path) -> None:
+    def given(**keys: Any) -> Settings:
+        return settings(database_url=logged_database, data_dir=tmp_path, **keys)
+
+    async def found(**keys: Any) -> Finding:
+        return await doctor.run_check("secrets", doctor.secrets, given(**keys))
+
+    none = await found()
+    assert (none.verdict, "codehub admin secrets new-key" in none.advice) == (Verdict.WARN, True)
+    ensure_key(given())
+    path = tmp_path / KEY_FILE
+    assert (await found()).verdict is Verdict.OK
+    name = SecretName(template_owner("default"), SecretKind.VARIABLE, "A")
+    async with open_database(given()) as database:
+        sealed = open_keyring(given()).seal(name, "", "value")
+        await database.secrets().put(StoredSecret(name, "", sealed), Actor("root"))
+        assert (await found()).seen.startswith("1 are kept")
+        path.chmod(0o640)
+        assert ((await found()).verdict, f"chmod 600 {path}" in (await found()).advice) == (Verdict.FAIL, True)
+        path.chmod(0o600)
+        older = await found(secrets_keys=f"{new_key()},{path.read_text().strip()}")
+        assert (older.verdict, "rotate" in older.advice) == (Verdict.WARN, True)
+        lost = await found(secrets_keys=new_key())
+        assert (lost.verdict, sealed.key_id in lost.seen) == (Verdict.FAIL, True)
+        await database.secrets().put(StoredSecret(name, "", Sealed(sealed.key_id, b"damaged")), Actor("root"))
+        damaged = await found()
+        assert (damaged.verdict, "template:default variable A" in damaged.seen) == (Verdict.FAIL, True)
+    path.write_text("no key\n")
+    wrong = await found()
+    assert (wrong.verdict, str(path) in wrong.seen) == (Verdict.FAIL, True)
 
 
 async def test_limits_on_the_disk_that_nobody_enforces_are_told(logged_database: str) -> None:

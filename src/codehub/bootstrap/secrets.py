@@ -45,7 +45,10 @@ def key_file(settings: Settings) -> Path | None:
     if settings.secrets_keys_file is not None:
         return settings.secrets_keys_file
     path = data_dir(settings) / KEY_FILE
-    return path if path.exists() else None
+    try:
+        return path if path.exists() else None
+    except PermissionError:  # the directory is another account's, and so not ours
+        return None
 
 
 def is_open_to_others(path: Path) -> bool:
