@@ -72,7 +72,8 @@ async def _own_things(harness: DashboardHarness) -> None:
         (owner, SecretKind.SSH_KEY, "code.example.org", public_key, "first"),
         (template_owner("default"), SecretKind.VARIABLE, "LICENSE_KEY", "", "first"),
     ):
-        await keeping.secrets.put(StoredSecret(SecretName(of, kind, name), public, Sealed(key, b"kept")), ann)
+        stored = StoredSecret(SecretName(of, kind, name), public, Sealed(key, b"kept"))
+        await keeping.secrets.put(stored, ann if of == owner else Actor("admin"))
     await keeping.profiles.set_git_identity(harness.people["ann"], GitIdentity("Ann Lee", "ann@example.com"), ann)
     await keeping.profiles.set_dotfiles(
         harness.people["ann"], Dotfiles("https://git.example.com/ann/dotfiles.git", "./install.sh"), ann
