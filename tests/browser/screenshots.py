@@ -20,8 +20,11 @@ from codehub.domain.history import TrafficMinute
 from codehub.domain.identity import Role
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import archive_key
+from codehub.domain.secrets import Dotfiles, GitIdentity, SecretKind, SecretName, template_owner, user_owner
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.ports.archives import StoredObject
+from codehub.ports.secrets import Sealed, StoredSecret
+from codehub.ports.stores import Actor
 from tests.browser.dashboard_harness import DashboardHarness, archiving, dashboard_harness, failure
 from tests.browser.deployment import DashboardUser, chromium
 
@@ -53,7 +56,28 @@ async def fill(harness: DashboardHarness) -> ShownWorkspaces:
     for days, size in ((0.6, 1_420_000_000), (2.2, 318_000_000)):
         key, at = archive_key("", archived, uuid4()), harness.ago(days=days)
         harness.backends.archives.state.unfinished[key] = StoredObject(key, size, at)
+    await _own_things(harness)
     return ShownWorkspaces(running, broken, archived, point)
+
+
+async def _own_things(harness: DashboardHarness) -> None:
+    """Set what ann has in every workspace, one of which cannot be decrypted any more, and a template's variable."""
+    owner, ann = user_owner(harness.people["ann"]), Actor("ann")
+    keeping = harness.app.state.parts.secrets
+    public_key = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'3xK9vQ' * 7}Wb ann@codehub:code.example.org"
+    for of, kind, name, public, key in (
+        (owner, SecretKind.VARIABLE, "NPM_TOKEN", "", "first"),
+        (owner, SecretKind.VARIABLE, "STAGING_DATABASE_URL", "", "lost"),
+        (owner, SecretKind.GIT_TOKEN, "git.example.com", "ann", "first"),
+        (owner, SecretKind.SSH_KEY, "code.example.org", public_key, "first"),
+        (template_owner("default"), SecretKind.VARIABLE, "LICENSE_KEY", "", "first"),
+    ):
+        stored = StoredSecret(SecretName(of, kind, name), public, Sealed(key, b"kept"))
+        await keeping.secrets.put(stored, ann if of == owner else Actor("admin"))
+    await keeping.profiles.set_git_identity(harness.people["ann"], GitIdentity("Ann Lee", "ann@example.com"), ann)
+    await keeping.profiles.set_dotfiles(
+        harness.people["ann"], Dotfiles("https://git.example.com/ann/dotfiles.git", "./install.sh"), ann
+    )
 
 
 def _running(harness: DashboardHarness) -> UUID:
@@ -177,6 +201,12 @@ async def _open_files(page: Page) -> None:
     await page.locator(".files tbody tr").nth(3).wait_for()
 
 
+async def _open_template_secrets(page: Page) -> None:
+    await page.locator(".menu-place button").last.click()
+    await page.get_by_role("menuitem").nth(1).click()
+    await page.get_by_text("LICENSE_KEY").first.wait_for()
+
+
 SCREENS = (
     Screen("workspaces", "ann", lambda _: "/"),
     Screen("create", "ann", lambda _: "/", _open_create),
@@ -192,6 +222,7 @@ SCREENS = (
     Screen("settings", "ann", lambda workspaces: f"/workspaces/{workspaces.running}/settings"),
     Screen("logs", "ann", lambda workspaces: f"/workspaces/{workspaces.running}/logs", pictured=False),
     Screen("account", "ann", lambda _: "/account"),
+    Screen("account-empty", "admin", lambda _: "/account", pictured=False),
     Screen("admin", "admin", lambda _: "/admin", whole=True),
     Screen("admin-errors", "admin", lambda _: "/admin/errors"),
     Screen("admin-people", "admin", lambda _: "/admin/users"),
@@ -199,6 +230,7 @@ SCREENS = (
     Screen("admin-audit", "admin", lambda _: "/admin/audit"),
     Screen("admin-workspaces", "admin", lambda _: "/admin/workspaces", pictured=False),
     Screen("admin-templates", "admin", lambda _: "/admin/templates", pictured=False),
+    Screen("admin-template-secrets", "admin", lambda _: "/admin/templates", _open_template_secrets, pictured=False),
 )
 LOOKS = (
     ("desktop-light", {"viewport": DESKTOP, "color_scheme": "light"}),

@@ -198,7 +198,7 @@ async def test_tokens_sessions_and_password(harness: DashboardHarness) -> None:
     await harness.user("ann")
     await user.goes("/account")
     await page.get_by_role("button", name="New token").click()
-    await page.get_by_label("Name").fill("ci")
+    await page.get_by_role("dialog").get_by_label("Name").fill("ci")
     await page.get_by_role("dialog").get_by_role("button", name="New token").click()
     secret = await page.get_by_label("Copy the token now").input_value()
     assert secret.startswith("chub_")

@@ -1,5 +1,6 @@
 """Keys of secrets: rotated, lost, wrong; and the file that `codehub up` keeps its key in."""
 
+import logging
 import os
 import stat
 import subprocess
@@ -7,8 +8,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from codehub.adapters.encryption import (
     KEY_FILE,
@@ -21,10 +24,14 @@ from codehub.adapters.encryption import (
     read_key_file,
 )
 from codehub.adapters.memory import MemoryAccountDatabase
+from codehub.bootstrap.operator import environment
+from codehub.bootstrap.secrets import ensure_key, open_keyring
+from codehub.bootstrap.services import start_logging
 from codehub.domain.errors import Conflict
 from codehub.domain.secrets import SecretKind, SecretName, template_owner
 from codehub.ports.secrets import CannotOpen, Sealed, StoredSecret
 from codehub.ports.stores import Actor
+from codehub.settings import Settings, SettingsError, load_settings
 from codehub.usecases.key_rotation import PAGE, examine, rotate
 
 OPERATOR = Actor("operator")
@@ -159,3 +166,59 @@ def test_a_key_file_that_holds_none_is_refused(content: bytes | None, tmp_path: 
         path.write_bytes(content)
     with pytest.raises(BadKeys, match=KEY_FILE):
         read_key_file(path)
+
+
+def given(tmp_path: Path, **keys: Any) -> Settings:
+    return load_settings(database_url="postgresql://none", redis_url="redis://none", data_dir=tmp_path, **keys)
+
+
+def test_keys_come_from_the_settings_else_a_file_else_the_data_directory(tmp_path: Path) -> None:
+    first, second, third = new_key(), new_key(), new_key()
+    assert list(open_keyring(given(tmp_path)).key_ids) == [], "only `codehub up` makes one by itself"
+    assert list(tmp_path.iterdir()) == []
+    ensure_key(given(tmp_path))
+    kept = (tmp_path / KEY_FILE).read_text()
+    (tmp_path / "keys").write_text(f"{second}\n{third}\n")
+    for keys, expected in (
+        ({}, kept),
+        ({"secrets_keys_file": tmp_path / "keys"}, f"{second} {third}"),
+        ({"secrets_keys": f"{first},{second}"}, f"{first} {second}"),
+    ):
+        ensure_key(given(tmp_path, **keys))
+        assert list(open_keyring(given(tmp_path, **keys)).key_ids) == [key_id(key) for key in parse_keys(expected)]
+    assert (tmp_path / KEY_FILE).read_text() == kept
+
+
+def test_a_key_file_that_is_damaged_or_missing_stops_the_start_and_says_which(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="none cannot be read"):
+        open_keyring(given(tmp_path, secrets_keys_file=tmp_path / "none"))
+    (tmp_path / KEY_FILE).write_text("damaged\n")
+    with pytest.raises(SettingsError, match=KEY_FILE):
+        open_keyring(given(tmp_path))
+    ensure_key(given(tmp_path))
+    assert (tmp_path / KEY_FILE).read_text() == "damaged\n", "what is there is never replaced"
+
+
+def test_a_backup_s_settings_are_without_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODEHUB_SECRETS_KEYS", new_key())
+    monkeypatch.setenv("CODEHUB_SECRETS_KEYS_FILE", "/run/keys")
+    kept = environment()
+    assert "CODEHUB_SECRETS_KEYS" not in kept
+    assert kept["CODEHUB_SECRETS_KEYS_FILE"] == "/run/keys", "where it was is no secret"
+
+
+def test_log_lines_never_hold_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = new_key(), new_key()
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers, root.level
+    try:
+        start_logging(given(tmp_path, secrets_keys=f"{first}, {second}", log_format="json"))
+        structlog.get_logger().warning("seen", words=f"a {first} b", more=[second])
+    finally:
+        structlog.configure(**before)
+        root.handlers = handlers
+        root.setLevel(level)
+    said = capsys.readouterr().err
+    assert "seen" in said
+    assert first not in said
+    assert second not in said

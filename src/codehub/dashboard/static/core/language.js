@@ -60,10 +60,14 @@ export function problemText(problem) {
   return knows(key) ? t(key, { detail: problem.message }) : problem.message;
 }
 
-/** What is wrong with a field, in the person's language where we have the words. */
-export function wrongText({ field, message }) {
-  const key = `wrong.${field}`;
-  return knows(key) ? t(key, { message }) : message;
+/**
+ * What is wrong with a field, in the person's language where we have the words.
+ * @param {{field: string, message: string, isTranslated?: boolean}} wrong `isTranslated`: a page found it, and says it in that language
+ * @param {string} [words] whose words to take, where fields of the same name have different rules
+ */
+export function wrongText({ field, message, isTranslated }, words = field) {
+  const key = `wrong.${words}`;
+  return knows(key) && !isTranslated ? t(key, { message }) : message;
 }
 
 export const bytes = (count) => format.bytes(count, locale);

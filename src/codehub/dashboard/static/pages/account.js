@@ -1,4 +1,4 @@
-/** The account page: password, where one is signed in, tokens for scripts, language. */
+/** The account page: language, one's own things in every workspace, password, tokens for scripts, where one is signed in. */
 
 import { get, post, put, remove } from "../core/api.js";
 import { element, replace } from "../core/element.js";
@@ -8,6 +8,7 @@ import { choice, confirmed, dialog, field, form, input, select } from "../parts/
 import { icon } from "../parts/icons.js";
 import { secret } from "../parts/secret_once.js";
 import { complain, toast } from "../parts/toasts.js";
+import { ownThingsPanels } from "./account_secrets.js";
 
 const LIVES = [86_400, 7 * 86_400, 30 * 86_400, 90 * 86_400, 365 * 86_400];
 
@@ -19,11 +20,14 @@ export function accountPage(app) {
     { class: "page narrow" },
     element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("account.title")), element("p", { class: "muted" }, [user.username, t(`role.${user.role}`)].join(" · ")))),
     languagePanel(),
-    user.has_password && passwordPanel(),
-    tokensPanel(app),
-    sessionsPanel(),
+    group(t("own.title"), [t("own.text"), t("own.unreadable"), t("own.visible")], ownThingsPanels()),
+    group(t("access.title"), [], [user.has_password && passwordPanel(), tokensPanel(app), sessionsPanel()]),
   );
   return { title: t("account.title"), node };
+}
+
+function group(title, texts, panels) {
+  return element("div", { class: "group" }, element("header", { class: "group-head" }, element("h2", {}, title), texts.map((text) => element("p", { class: "muted" }, text))), panels);
 }
 
 function languagePanel() {
@@ -33,7 +37,7 @@ function languagePanel() {
 }
 
 function passwordPanel() {
-  const node = element("section", { class: "panel" }, element("h2", {}, t("password.title")), element("p", { class: "muted" }, t("password.text")));
+  const node = element("section", { class: "panel" }, element("h3", {}, t("password.title")), element("p", { class: "muted" }, t("password.text")));
   const fill = () =>
     form({
       label: t("password.change"),
@@ -54,7 +58,7 @@ function passwordPanel() {
 
 function sessionsPanel() {
   const list = element("ul", { class: "plain rows" });
-  const node = element("section", { class: "panel" }, element("h2", {}, t("sessions.title")), element("p", { class: "muted" }, t("sessions.text")), list);
+  const node = element("section", { class: "panel" }, element("h3", {}, t("sessions.title")), element("p", { class: "muted" }, t("sessions.text")), list);
 
   async function load() {
     const { items } = await get("sessions");
@@ -94,7 +98,7 @@ function tokensPanel(app) {
   const node = element(
     "section",
     { class: "panel" },
-    element("div", { class: "panel-head" }, element("h2", {}, t("tokens.title")), create),
+    element("div", { class: "panel-head" }, element("h3", {}, t("tokens.title")), create),
     element("p", { class: "muted" }, t("tokens.text")),
     list,
   );

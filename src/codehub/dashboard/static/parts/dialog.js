@@ -118,8 +118,9 @@ function refuse(node, complaint, problem) {
   const [first] = problem.fields ?? [];
   const control = first && node.elements[first.field];
   if (control instanceof HTMLElement) {
+    const wrong = wrongText(first, control.dataset.words);
     // A checkbox has no room of its own for what is wrong with it.
-    if (!mark(control, wrongText(first))) complaint.textContent = wrongText(first);
+    if (!mark(control, wrong)) complaint.textContent = wrong;
     control.focus();
   } else {
     complaint.textContent = problemText(problem);

@@ -58,7 +58,7 @@ function valueOf(name, value) {
   if (name === "max_running" && value === null) return t("users.ordinary");
   if (typeof value === "boolean") return t(value ? "status.yes" : "status.no");
   if (Array.isArray(value)) return value.map((one) => valueOf(name, one)).join(", ");
-  const key = { role: `role.${value}`, scopes: `scope.${value}`, waived: `waive.${value}` }[name];
+  const key = { role: `role.${value}`, scopes: `scope.${value}`, waived: `waive.${value}`, kind: `secret_kind.${value}` }[name];
   if (key && knows(key)) return t(key);
   return typeof value === "string" ? value : JSON.stringify(value);
 }

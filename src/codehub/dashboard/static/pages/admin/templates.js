@@ -1,18 +1,20 @@
 /** The templates page: what workspaces are made from, the only images that may run. */
 
 import { Problem, get, put, remove } from "../../core/api.js";
-import { element } from "../../core/element.js";
+import { element, replace } from "../../core/element.js";
 import { environmentText, parsedEnvironment } from "../../core/environment_variables.js";
 import { bytes, number, t } from "../../core/language.js";
 import { choice, confirmed, dialog, field, form, input } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
+import { secretVariables } from "../../parts/secret_list.js";
 import { pagedTable } from "../../parts/table.js";
 import { complain, toast } from "../../parts/toasts.js";
 
 const GIGA = 1_000_000_000;
 
 export function templatesSection() {
+  const secrets = element("div", { class: "below-table" });
   const table = pagedTable({
     caption: t("admin.templates"),
     columns: [t("field.name"), t("templates.image"), t("templates.limits"), ""],
@@ -22,7 +24,7 @@ export function templatesSection() {
       element("div", {}, element("strong", {}, template.name), " ", template.disabled_at && element("span", { class: "badge bad" }, t("users.disabled")), element("p", { class: "muted small" }, template.description)),
       template.image_ref ? element("code", {}, template.image_ref) : element("span", { class: "muted" }, t("facts.own")),
       limits(template) || element("span", { class: "muted" }, t("facts.own")),
-      menu(t("card.more", { name: template.name }), () => items(template, table)),
+      menu(t("card.more", { name: template.name }), () => items(template, table, secrets)),
     ],
   });
   const create = element("button", { type: "button", class: "button primary", on: { click: () => edit(null).then(() => table.load(), complain) } }, icon("plus"), t("templates.create"));
@@ -33,8 +35,17 @@ export function templatesSection() {
       { class: "page" },
       element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("admin.templates")), element("p", { class: "muted" }, t("templates.text"))), create),
       table.node,
+      secrets,
     ),
   };
+}
+
+/** Shows the secret variables of one template below the table, and goes there. */
+function showSecrets({ name }, place) {
+  const { create, node } = secretVariables(`admin/templates/${encodeURIComponent(name)}/secrets`, t("templates.secrets.none"));
+  const heading = element("h2", { tabindex: "-1" }, t("templates.secrets.of", { name }));
+  replace(place, element("section", { class: "panel" }, element("div", { class: "panel-head" }, heading, create), element("p", { class: "muted" }, t("templates.secrets.text")), node));
+  heading.focus();
 }
 
 function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo }) {
@@ -49,7 +60,7 @@ function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo }) {
     .join(" · ");
 }
 
-function items(template, table) {
+function items(template, table, secrets) {
   const disable = async () => {
     const sure = await confirmed(t("users.disable"), t("templates.disable.sure", { name: template.name }), t("users.disable"));
     if (sure) await remove(`admin/templates/${template.name}`).then(() => table.load(), complain);
@@ -57,6 +68,7 @@ function items(template, table) {
   const enable = () => put(`admin/templates/${template.name}`, bodyOf(template)).then(() => table.load(), complain);
   return [
     { label: t("users.edit"), icon: "settings", act: () => edit(template).then(() => table.load(), complain) },
+    { label: t("templates.secrets"), icon: "key", act: () => showSecrets(template, secrets) },
     template.disabled_at ? { label: t("users.enable"), icon: "check", act: enable } : { label: t("users.disable"), icon: "close", danger: true, act: disable },
   ];
 }
