@@ -68,12 +68,14 @@ ROUTES = [
     Route("POST", "/api/v1/workspaces", "own", writes=True, body={"name": "new", "desired_state": "PENDING"}),
     Route("GET", "/api/v1/templates", "own"),
     Route("GET", "/api/v1/limits", "own"),
+    Route("GET", "/api/v1/usage?id={id}", "own"),
     Route("GET", W, "owner"),
     Route("PATCH", W, "owner", writes=True, body={"memo": "x"}),
     Route("DELETE", W, "owner", writes=True),
     Route("GET", f"{W}/events", "owner"),
     Route("GET", f"{W}/lifecycle", "owner"),
     Route("GET", f"{W}/logs", "owner"),
+    Route("GET", f"{W}/usage", "owner"),
     Route("GET", f"{W}/archives", "owner"),
     Route("GET", f"{W}/archives/{OP_ID}/tree", "owner"),
     Route("GET", f"{W}/archives/{OP_ID}/content", "owner"),
@@ -140,7 +142,8 @@ def test_every_route_says_who_may_use_it(api: MemoryApi) -> None:
     documented = {f"{method.upper()} {path}" for path, item in api.app.openapi()["paths"].items() for method in item}
     placed = {str(route) for route in ROUTES} | OPEN | ELSEWHERE
     named = {
-        one.replace("{id}", "{workspace_id}")
+        one.removesuffix("?id={id}")
+        .replace("{id}", "{workspace_id}")
         .replace(str(OP_ID), "{op_id}")
         .replace("tokens/{workspace_id}", "tokens/{token_id}")
         .replace("{owner}", "{user_id}")
