@@ -88,8 +88,8 @@ def test_nor_what_nobody_could_read(ref: str) -> None:
 
 
 def git_takes(ref: str) -> bool:
+    """Asked outside every repository, in which `@{-1}` could be a branch."""
     if shutil.which("git") is None:
         pytest.skip("git is not there")
-    return (
-        subprocess.run(["git", "check-ref-format", "--branch", ref], check=False, capture_output=True).returncode == 0
-    )
+    words = ["git", "check-ref-format", "--branch", ref]
+    return subprocess.run(words, check=False, capture_output=True, cwd="/").returncode == 0
