@@ -3,15 +3,15 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-
-import pytest
 
 from codehub.adapters import disk_walk
 
 MIB = 1 << 20
 LATER = float("inf")
+NOBODY = 65534
 
 
 def used(home: Path) -> int:
@@ -72,15 +72,22 @@ def test_what_is_too_deep_is_not_known_and_no_descriptor_is_left(tmp_path: Path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_not_counted(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir()
-    (closed / "file").write_bytes(os.urandom(MIB))
-    closed.chmod(0)
-    try:
-        assert used(tmp_path) < MIB
-    finally:
+def test_what_may_not_be_read_is_not_counted() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own directories are closed to others
+        home, closed = Path(name), Path(name, "closed")
+        home.chmod(0o755)
+        closed.mkdir()
+        (closed / "file").write_bytes(os.urandom(MIB))
+        closed.chmod(0)
+        child = os.fork()
+        if child == 0:
+            try:
+                if os.geteuid() == 0:  # who may read everything
+                    os.seteuid(NOBODY)
+                os._exit(used(home) >= MIB)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         closed.chmod(0o700)
 
 
