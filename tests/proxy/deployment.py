@@ -242,6 +242,10 @@ async def handshake_and_echo(reader: asyncio.StreamReader, writer: asyncio.Strea
         await writer.drain()
 
 
+FLUSH_SECONDS = 3600.0
+"""Longer than any test: what is in the store before was written for a reason, or because a test asked for it."""
+
+
 @asynccontextmanager
 async def deployed(
     limits: RunningLimits | None = None,
@@ -281,6 +285,7 @@ async def deployed(
             api=api.endpoint,
             by_path=by_path,
             trusted_proxies=trusted_proxies,
+            flush_seconds=FLUSH_SECONDS,
         )
         proxy = ProxyApp(parts, proxy_limits)
         running = asyncio.ensure_future(proxy.run())

@@ -235,3 +235,22 @@ async def test_work_reaches_the_store_and_an_idle_socket_does_not(deployment: De
     await eventually(it_is_known, 30)
     assert idle.id not in await deployment.activity.read()
     assert deployment.row(demo.id).phase is Phase.RUNNING
+
+
+async def test_somebody_who_comes_back_is_known_at_once_and_who_stays_a_flush_later(deployment: Deployment) -> None:
+    """Else who comes back in the last half minute before an idle stop would be stopped all the same."""
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    activities = deployment.proxy.activities
+
+    async def it_is_known() -> bool:
+        return demo.id in await deployment.activity.read()
+
+    await deployment.get(demo, "/somewhere", ann)
+    await eventually(it_is_known)
+    await deployment.activity.forget(await deployment.activity.read())
+    await deployment.get(demo, "/elsewhere", ann)
+    await eventually(lambda: demo.id in activities._times)
+    assert not await it_is_known()
+    await activities.flush()
+    assert await it_is_known()

@@ -1,8 +1,9 @@
 """The workspaces that people are at work in, written from memory to Redis in batches. A worker that dies loses one
 batch at most.
 
-Seeing somebody costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's
-times: a machine whose clock is wrong must not stop people early or keep them for ever.
+Seeing somebody costs a flag; a tick turns flags into times, and a flush writes the times. Somebody who comes back is
+written at once, for the workspace may be about to be stopped. They are the database's times: a machine whose clock is
+wrong must not stop people early or keep them for ever.
 """
 
 import asyncio
@@ -33,18 +34,34 @@ class WorkspaceActivity:
     workspace_id: UUID
     is_active: bool = False
     """Whether somebody was seen at work in it since the last tick."""
+    seen_at: float = float("-inf")
+    """When somebody was last seen at work in it, by our own clock."""
     requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
     """Which of the requests to it a page makes by itself."""
 
 
-async def flush_regularly(flush: Callable[[], Awaitable[None]], clock: Clock, seconds: float) -> None:
-    """Flush regularly until cancelled, and then once more."""
+async def flush_regularly(
+    flush: Callable[[], Awaitable[None]], clock: Clock, seconds: float, early: asyncio.Event | None = None
+) -> None:
+    """Flush regularly, and whenever `early` is set, until cancelled, and then once more."""
     try:
         while True:
-            await clock.sleep(seconds)
+            await _sleep(clock, seconds, early or asyncio.Event())
             await flush()
     finally:
         await asyncio.shield(flush())
+
+
+async def _sleep(clock: Clock, seconds: float, early: asyncio.Event) -> None:
+    """Sleep for so long, or until `early` is set, which is cleared."""
+    waits = [asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(early.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    early.clear()
 
 
 class Activities:
@@ -56,6 +73,7 @@ class Activities:
         self._active: list[WorkspaceActivity] = []
         self._times: dict[UUID, float] = {}
         """When somebody was last seen in each workspace, by our own clock; not flushed yet."""
+        self._somebody_is_back = asyncio.Event()
 
     def seen(self, workspace: WorkspaceActivity) -> None:
         if not workspace.is_active:
@@ -76,14 +94,17 @@ class Activities:
         now = self._clock.monotonic()
         for workspace in self._active:
             workspace.is_active = False
-            self._times[workspace.workspace_id] = now
+            if now - workspace.seen_at > self._flush_seconds:
+                self._somebody_is_back.set()
+            workspace.seen_at = self._times[workspace.workspace_id] = now
         self._active.clear()
 
     async def run(self) -> None:
-        await flush_regularly(self.flush, self._clock, self._flush_seconds)
+        await flush_regularly(self.flush, self._clock, self._flush_seconds, self._somebody_is_back)
 
     async def flush(self) -> None:
         self.tick()
+        self._somebody_is_back.clear()
         times, self._times = self._times, {}
         if not times:
             return
