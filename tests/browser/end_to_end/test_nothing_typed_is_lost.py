@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import psutil
@@ -21,6 +22,8 @@ from tests.proxy.recording.workbench import Tab
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 BEFORE, AFTER = "typed before ", "typed after "
+TTL_SECONDS = 62
+"""The least that an installation with these intervals takes."""
 Happening = Callable[[Workspace, Tab, Installation], Awaitable[None]]
 
 
@@ -117,7 +120,19 @@ async def lid_closed(desk: Workspace, tab: Tab, hub: Installation) -> None:
     await wakes(tab)
 
 
-LONG = [pytest.param(each, marks=pytest.mark.long) for each in (archived, front_door_killed, cut_off, lid_closed)]
+async def idle(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    """Nobody touches it for as long as it may be idle."""
+    del hub
+    change(desk, standby_ttl_seconds=TTL_SECONDS)
+    await desk.becomes("STANDBY")
+    change(desk, standby_ttl_seconds=0)
+    await tab.page.wait_for_selector(f"#title:has-text('{desk.name} is asleep')")
+    await is_on_disk(desk, BEFORE)
+    await wakes(tab)
+
+
+ROWS = (archived, idle, front_door_killed, cut_off, lid_closed)
+LONG = [pytest.param(each, marks=pytest.mark.long) for each in ROWS]
 
 
 @pytest.mark.parametrize("happens", [stopped, killed, *LONG])
@@ -135,6 +150,46 @@ async def test_below_a_path_of_the_platform_too(desk: Workspace, user: BrowserUs
     await types(tab, BEFORE)
     await stopped(desk, tab, hub)
     await is_saved_after_all(desk, tab)
+
+
+@pytest.mark.long
+async def test_who_comes_back_in_the_last_second_is_not_stopped(desk: Workspace, tab: Tab) -> None:
+    await tab.open_file("notes.txt")
+    change(desk, standby_ttl_seconds=TTL_SECONDS)
+    before = stops_at(desk)
+    await until(lambda: (stops_at(desk) - datetime.now(UTC)).total_seconds() < 1, "its last second")
+    await types(tab, BEFORE)
+    await until(lambda: stops_at(desk) > before + timedelta(seconds=TTL_SECONDS / 2), "a later stop")
+    change(desk, standby_ttl_seconds=0)
+    assert (desk.shown()["phase"], desk.starts()) == ("RUNNING", 1)
+    await tab.page.keyboard.press("Control+s")
+    await is_on_disk(desk, BEFORE)
+
+
+async def test_every_window_saves_what_is_typed_in_it(desk: Workspace, user: BrowserUser) -> None:
+    tabs = [await user.opens(desk.url) for _ in range(2)]
+    names = ("notes.txt", "other.css")
+    for tab, name in zip(tabs, names, strict=True):
+        await tab.page.bring_to_front()
+        await tab.open_file(name)
+        await types(tab, BEFORE)
+    await desk.brought_to("STANDBY")
+    for tab in tabs:
+        await tab.page.wait_for_selector(f"#title:has-text('{desk.name} is asleep')")
+    for name in names:
+        assert (desk.home / name).read_text().startswith(BEFORE)
+
+
+def change(desk: Workspace, **fields: object) -> None:
+    answer = desk.http.patch(desk.path, json=fields)
+    assert answer.status_code in (200, 202), answer.text
+
+
+def stops_at(desk: Workspace) -> datetime:
+    """When it is stopped if nobody comes."""
+    answer = desk.http.get(f"{desk.path}/lifecycle")
+    assert answer.status_code == 200, answer.text
+    return datetime.fromisoformat(answer.json()["stops_at"])
 
 
 async def is_saved_after_all(desk: Workspace, tab: Tab) -> None:
