@@ -17,7 +17,8 @@ from codehub.api.server import listen_on, listen_on_unix_socket, serve
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.http.downstream import Downstream
-from codehub.proxy.http.headers import TrustedProxies, client_network, networks, peer_address
+from codehub.proxy.http.headers import TrustedProxies, networks, peer_address
+from codehub.proxy.http.limits import client_network
 from codehub.proxy.http.parser import RequestFields, parse_request
 from codehub.proxy.server import ProxyServer
 from tests.api.memory_api import memory_api

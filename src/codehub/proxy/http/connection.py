@@ -16,8 +16,8 @@ from itertools import count
 from typing import Final, cast
 
 from codehub.proxy.access.verdicts import Cap, Forward
-from codehub.proxy.http.headers import Forwarded, Network, TrustedProxies, client_network, peer_address
-from codehub.proxy.http.limits import CountedUsage, FairShare, ProxyLimits, UsageCounter
+from codehub.proxy.http.headers import Forwarded, Network, TrustedProxies, peer_address
+from codehub.proxy.http.limits import CountedUsage, FairShare, ProxyLimits, UsageCounter, client_network
 from codehub.proxy.http.parser import BadMessage, RequestHead
 from codehub.proxy.http.responses import problem, serialised
 

@@ -13,8 +13,8 @@ import structlog
 from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
 from codehub.proxy.http.chunked import Chunks, take_body
 from codehub.proxy.http.connection import HOLDS_TOO_MUCH, DownstreamConnection, ServerState, has_unread, reset_on_close
-from codehub.proxy.http.headers import client_network, request_for_upstream, response_for_client
-from codehub.proxy.http.limits import Permit
+from codehub.proxy.http.headers import request_for_upstream, response_for_client
+from codehub.proxy.http.limits import Permit, client_network
 from codehub.proxy.http.parser import REPEATABLE, BadMessage, RequestHead, ResponseHead, parse_request
 from codehub.proxy.http.pool import Pool
 from codehub.proxy.http.responses import CONTINUE, problem, serialised

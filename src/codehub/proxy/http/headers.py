@@ -21,8 +21,6 @@ _BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
 _MOST_HOPS: Final = 32
 _MOST_REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 256
-_IPV6_CLIENT_BITS: Final = 64
-"""The prefix of IPv6 that one customer is commonly given: all of it counts as one client."""
 Network = IPv4Network | IPv6Network
 
 
@@ -95,7 +93,7 @@ class TrustedProxies:
         self._remembered: dict[tuple[bytes, bytes, bytes], Forwarded] = {}
 
     def include(self, peer: bytes) -> bool:
-        return bool(self._networks) and self._is_trusted(_read(peer))
+        return bool(self._networks) and self._is_trusted(read_address(peer))
 
     def forwarded_by(self, peer: bytes, fields: RequestFields) -> Forwarded:
         """What a trusted proxy says of a request. It is remembered, because proxies repeat themselves."""
@@ -115,7 +113,7 @@ class TrustedProxies:
         something unreadable is nobody's."""
         caller = peer
         for hop in reversed(said.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
-            address = _read(_bare(hop.strip(b" \t")))
+            address = read_address(_bare(hop.strip(b" \t")))
             if address is None:
                 return caller
             caller = str(address).encode()
@@ -135,18 +133,7 @@ def peer_address(peername: Any) -> bytes:  # noqa: ANN401 - as the transport has
     return str(peername[0]).removeprefix("::ffff:").partition("%")[0].encode()
 
 
-def client_network(address: bytes) -> bytes | None:
-    """What a client is counted by: its address, or its network of IPv6. None: clients over a unix socket are not
-    counted."""
-    if address == UNKNOWN_PEER:
-        return None
-    read = _read(address) if b":" in address else None
-    if not isinstance(read, IPv6Address):
-        return address
-    return str(IPv6Network((int(read), _IPV6_CLIENT_BITS), strict=False)).encode()
-
-
-def _read(address: bytes) -> IPv4Address | IPv6Address | None:
+def read_address(address: bytes) -> IPv4Address | IPv6Address | None:
     if b"%" in address:  # an interface's name, which could be any text
         return None
     try:

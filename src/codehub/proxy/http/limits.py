@@ -7,7 +7,13 @@ waits in line behind the same address or user, and the lines take turns.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from typing import Final
+
+from codehub.proxy.http.headers import UNKNOWN_PEER, read_address
+
+_IPV6_CLIENT_BITS: Final = 64
+"""The prefix of IPv6 that one customer is commonly given: all of it counts as one client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +230,14 @@ class CountedUsage:
             return False
         self._owner, self._amount = owner, amount
         return True
+
+
+def client_network(address: bytes) -> bytes | None:
+    """What a client is counted by: its address, or its network of IPv6. None: clients over a unix socket are not
+    counted."""
+    if address == UNKNOWN_PEER:
+        return None
+    read = read_address(address) if b":" in address else None
+    if not isinstance(read, IPv6Address):
+        return address
+    return str(IPv6Network((int(read), _IPV6_CLIENT_BITS), strict=False)).encode()
