@@ -182,7 +182,8 @@ async def test_there_is_no_engine_and_no_privilege_inside(here: Neighbourhood) -
         "chown 0:0 /home/coder",
         "mknod /tmp/disk b 8 0",
         "test -w /proc/sys/kernel/core_pattern",
-        "find / -xdev -perm /6000 -type f 2>/dev/null | grep .",
+        "find / -xdev -perm /6000 -type f 2>/dev/null | grep -v '^/usr/bin/sudo$'",
+        "sudo -n true",  # it is there for templates that give it
         "ip link set eth0 down",
     )
     codes = await asyncio.gather(*(here.tries("sh", "-c", script) for script in forbidden))
