@@ -15,7 +15,7 @@ import pytest
 
 from codehub.agent.handshake import KEY_BYTES, MOST_SECRETS_BYTES, SIZE_BYTES, NotProven, Transcript, dial, hand_over
 from codehub.agent.relay import listen
-from codehub.agent.secrets import behind_setup, decode, encode, records
+from codehub.agent.secrets import behind_setup, decode, encode, records, variables
 
 _AGENT = """
 import socket, sys
@@ -157,7 +157,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 def behind(directory: Path, script: str, given: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
     home = directory.parent / "home"
-    home.mkdir(exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_TERMINAL_PROMPT": "0", **env}
     words = behind_setup(["sh", "-c", script, "sh"], str(directory))
     done = subprocess.run(words, input=given, capture_output=True, check=False, env=environ, cwd=home, timeout=60)
@@ -225,6 +225,62 @@ def test_without_git_and_ssh_the_command_runs_and_it_is_said(directory: Path, tm
     assert done.stdout == "runs\n"
     assert "git is not installed here" in done.stderr
     assert "ssh-agent is not installed here" in done.stderr
+
+
+def environment_behind(directory: Path, env: dict[str, str]) -> tuple[dict[str, str], str]:
+    """The variables of a command that got them through the script, and what the script said."""
+    words = behind_setup(["cat", "/proc/self/environ"], str(directory))
+    clean = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(words, input=variables(env), capture_output=True, check=True, env=clean, timeout=60)
+    pairs = (one.partition(b"=") for one in done.stdout.split(b"\0") if one)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}, done.stderr.decode()
+
+
+def test_variables_of_any_text_arrive_as_they_are(directory: Path) -> None:
+    every = "".join(map(chr, range(1, 256)))
+    env = {
+        "EVERY": every,
+        "KOREAN": "각한국어 값 🙂",
+        "LINES": "\n\na\n\nb\\c\\n%s$(false)`x`'\"\n",
+        "EMPTY": "",
+        "BIG": "x" * 65536,
+        "text": "1",
+        "name": "2",
+        "_codehub": "3",
+        "IFS": ":x",
+        "HOME": "/some where",
+    }
+    found, said = environment_behind(directory, env)
+    assert {name: found.get(name) for name in env} == env
+    assert said == ""
+
+
+@pytest.mark.parametrize("name", ["a-b", "1A", "A B", "", "UID", "x;touch y", "$(x)"])
+def test_a_name_that_no_shell_sets_is_told_and_the_others_are_set(name: str, directory: Path) -> None:
+    found, said = environment_behind(directory, {name: "hostile", "AFTER": "set"})
+    assert (found["AFTER"], found.get(name, "")) == ("set", "" if name != "UID" else found.get(name, ""))
+    assert f"cannot set the variable {name}" in said
+    assert "hostile" not in said
+
+
+def test_nothing_of_what_was_given_is_left_in_the_descriptor(directory: Path, tmp_path: Path) -> None:
+    file = os.memfd_create("given")
+    os.write(file, variables({"TOKEN": "planted"}) + records(CREDENTIALS, []))
+    os.lseek(file, 0, os.SEEK_SET)
+    words = behind_setup(["sh", "-c", "echo $TOKEN"], str(directory))
+    done = subprocess.run(words, stdin=file, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "planted\n"
+    assert os.fstat(file).st_size == 0
+    os.close(file)
+
+
+@pytest.mark.parametrize("name", ["with blank", "quote'd", "$x;y"])
+def test_the_directory_may_have_any_name(name: str, directory: Path, tmp_path: Path) -> None:
+    del directory  # its end ends the daemons
+    asked = f"printf 'protocol=https\\nhost={CREDENTIALS[0][0]}\\n\\n' | git credential fill"
+    done = behind(tmp_path / name / "s", asked, records(CREDENTIALS, []))
+    assert f"password={CREDENTIALS[0][2]}" in done.stdout
+    assert done.stderr == ""
 
 
 def test_arguments_pass_as_they_are_and_nothing_of_the_script_is_left_in_the_environment(directory: Path) -> None:

@@ -12,7 +12,14 @@ import pytest
 
 from codehub.adapters.ide.toolchain import of_the_wheel
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import HOME_INSIDE, SandboxPaths, SandboxTools, find_sandbox_tools, sandboxed
+from codehub.adapters.process.sandbox import (
+    CLEAN,
+    HOME_INSIDE,
+    SandboxPaths,
+    SandboxTools,
+    find_sandbox_tools,
+    sandboxed,
+)
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
@@ -42,7 +49,7 @@ def test_only_what_is_named_is_seen_and_only_the_home_and_the_socket_are_written
         *("--perms", "0755", "--dir", "/data/process/sockets"),
         *("--bind", "/data/process/sockets/a", "/data/process/sockets/a"),
         *("--perms", "0755", "--dir", "/home", "--bind", "/data/process/volumes/v/home", "/home/coder"),
-        *("--remount-ro", "/", "--chdir", "/home/coder", "--", "ide", "x"),
+        *("--remount-ro", "/", "--chdir", "/home/coder", "--", *CLEAN, "ide", "x"),
     ]
     assert shown(words, "--bind") == [root / "sockets/a", root / "volumes/v/home"]
     system = {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc/sys", "/data"}
@@ -59,14 +66,14 @@ def test_who_is_root_gives_a_user_of_its_own_from_inside_and_a_network_from_outs
     assert words[:2] == [sys.executable, "-I"]
     assert words[4:7] == ["slirp4netns", "/data/containers/c/network", "bwrap"]
     assert words[words.index("--") + 1 :][:4] == ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]
-    assert words[-2:] == ["--", "ide"]
+    assert words[-1 - len(CLEAN) :] == [*CLEAN, "ide"]
     assert "--unshare-user" not in words
 
 
 def test_who_is_not_root_stays_who_it_is_in_a_network_of_its_own() -> None:
     words = sandboxed(SandboxTools("bwrap", None, "slirp4netns"), ["ide"], sandbox_paths(Path("/data")))
     assert words[words.index("--unshare-user") :][:3] == ["--unshare-user", "--uid", "1234"]
-    assert words[-2:] == ["--", "ide"]
+    assert words[-1 - len(CLEAN) :] == [*CLEAN, "ide"]
 
 
 def test_a_hidden_directory_stays_so_whatever_is_readable_around_it() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,9 +17,10 @@ import pytest
 
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.adapters.process.shim import descendants
 from codehub.bootstrap.operator import port_can_be_taken
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec
+from codehub.ports.runtime import ContainerSpec, GitCredential, StartSecrets
 from codehub.proxy.workers import WorkerSupervisor
 from tests.contracts.places import READABLE
 from tests.eventually import eventually
@@ -159,6 +161,32 @@ async def test_no_file_that_is_root_s_alone_is_readable_inside(
     assert [line for line in seen if line.startswith("/")] == []
     assert "passwd" in seen
     assert NEVER.isdisjoint(seen)
+
+
+async def test_no_program_outside_of_the_sandbox_has_the_workspace_s_variables(
+    runtime: ProcessRuntime, attacker: ContainerSpec
+) -> None:
+    """Some make a program load code (GCONV_PATH, LD_PRELOAD), which would then run as we do, and others are secrets."""
+    hostile = {"GCONV_PATH": "/planted", "LOCPATH": "/planted", "LC_ALL": "planted", "LD_PRELOAD": "planted"}
+    secrets = StartSecrets(env={"TOKEN": "planted"}, git_credentials=[GitCredential("git.example", "ann", "planted")])
+    runtime._command = ["sh", "-c", "env > seen; exec sleep 60"]
+    await runtime.start_container(replace(attacker, env=hostile, secrets=secrets))
+    seen = runtime.homes.home(attacker.volume) / "seen"
+    await eventually(lambda: seen.exists() and "TOKEN=planted" in seen.read_text())
+    assert {f"{name}={value}" for name, value in hostile.items()} <= set(seen.read_text().splitlines())
+    entry = runtime._containers.look(attacker.workspace_id)
+    assert entry is not None
+    outside = [pid for pid in (entry.pid, *(pid for pid, _ in descendants(entry.pid))) if _is_ours(pid)]
+    assert len(outside) > 1
+    for pid in outside:
+        kept = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline", "fd/0")]
+        assert [text for text in kept if b"planted" in text] == []
+    await runtime.remove_container(attacker.workspace_id)
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether the process is in our own process namespace, and so outside of every sandbox."""
+    return Path(f"/proc/{pid}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
 
 
 async def test_the_system_is_read_only(runtime: ProcessRuntime, attacker: ContainerSpec) -> None:

@@ -37,7 +37,7 @@ from codehub.adapters.docker.usage import ContainerUsage, measure_homes
 from codehub.adapters.docker.volumes import AgentVolume, make_volume
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, hand_over
-from codehub.agent.secrets import encode, records
+from codehub.agent.secrets import SECRETS_VARIABLE, encode, records
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
@@ -67,11 +67,13 @@ _LAST_WORDS = 3
 
 class _Tried(Enum):
     STARTED = auto()
+    RUNS = auto()
+    """Somebody else has started it, perhaps with other secrets than there are now."""
     AGAIN = auto()
     """Somebody else was at it, or something was missing that is there now."""
 
 
-_STARTED, _AGAIN = _Tried.STARTED, _Tried.AGAIN
+_STARTED, _RUNS, _AGAIN = _Tried.STARTED, _Tried.RUNS, _Tried.AGAIN
 
 
 class DockerRuntime:
@@ -188,7 +190,8 @@ class DockerRuntime:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         if isinstance(outcome, Pulling):
             return outcome
-        await self._hand_over_secrets(spec)
+        if await self._awaits_secrets(spec, outcome):
+            await self._hand_over_secrets(spec)
         return None
 
     async def remove_container(self, workspace_id: UUID) -> None:
@@ -309,11 +312,17 @@ class DockerRuntime:
         self._readiness_probe.watch(spec.workspace_id)
         return _STARTED
 
+    async def _awaits_secrets(self, spec: ContainerSpec, outcome: _Tried) -> bool:
+        """Whether the agent was told to wait for secrets. One that runs already may wait for some that were deleted
+        since: then it is given none, and goes on."""
+        if outcome is not _RUNS:
+            return spec.secrets != StartSecrets()
+        container = await self.engine.container(container_name(spec.workspace_id)) or {}
+        return any(one.startswith(f"{SECRETS_VARIABLE}=") for one in container.get("Config", {}).get("Env") or ())
+
     async def _hand_over_secrets(self, spec: ContainerSpec) -> None:
         """Gives the container's agent what it waits for. Whoever is killed before this leaves a container that waits,
         and the next to start it comes by here."""
-        if spec.secrets == StartSecrets():
-            return
         credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
         secrets = encode(spec.secrets.env, records(credentials, spec.secrets.ssh_keys))
         failure = "its agent does not listen"
@@ -372,7 +381,7 @@ class DockerRuntime:
         if present is None:
             return _AGAIN
         if present["State"] in _ALIVE:
-            return _STARTED
+            return _RUNS
         if present["State"] == "created" and present["Labels"].get(SPEC_LABEL) == payload["Labels"][SPEC_LABEL]:
             return str(present["Id"])
         await self.engine.end(present["Id"])

@@ -33,11 +33,11 @@ from codehub.adapters.process.sandbox import (
     write_etc,
 )
 from codehub.adapters.process.sockets import Sockets, address_inside, connect, own_address
-from codehub.adapters.process.table import Busy, Command, ProcessEntry, ProcessTable, Unreadable
+from codehub.adapters.process.table import INSTANCE_VARIABLE, Busy, Command, ProcessEntry, ProcessTable, Unreadable
 from codehub.adapters.process.usage import compute_usage
 from codehub.adapters.process.volumes import DirectoryIdentity, Volumes, give
 from codehub.adapters.readiness_probe import answers_http
-from codehub.agent.secrets import behind_setup, records
+from codehub.agent.secrets import behind_setup, records, variables
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.usage import ComputeUsage, DiskUsage
@@ -47,7 +47,6 @@ from codehub.ports.runtime import (
     IsolationReport,
     Pulling,
     Resources,
-    StartSecrets,
     no_such_volume,
 )
 
@@ -170,7 +169,7 @@ class ProcessRuntime:
                 "the template gives sudo, which only a container can have: take it out of the template, or run "
                 "workspaces in Docker"
             )
-        command = _with_secrets(await self._containing(spec, self._command, set_up=True), spec.secrets)
+        command = await self._containing(spec, self._command)
         with _reported("the container cannot be started"):
             answer = await self._containers.start(spec.workspace_id, command)
         if answer == shim.MISSING:
@@ -310,9 +309,7 @@ class ProcessRuntime:
                 raise VolumeInUse(f"volume {name} is in use by a running process") from None
             return entry  # it has another volume, and as long as it runs nothing else begins
 
-    async def _containing(
-        self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None, *, set_up: bool = False
-    ) -> Command:
+    async def _containing(self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
         sandbox_tools = await self._required_tools()
         home_seen = HOME_INSIDE if sandbox_tools else home
@@ -325,11 +322,20 @@ class ProcessRuntime:
         env |= dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
-        if set_up:
-            argv = behind_setup(argv, str(sockets))
-        plain = Command(argv, env, directory=home, labels={VOLUME_LABEL: spec.volume}, requires=home, sockets=sockets)
+        env |= spec.secrets.env
+        credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
+        plain = Command(
+            behind_setup(argv, str(sockets)),
+            env,
+            directory=home,
+            labels={VOLUME_LABEL: spec.volume},
+            requires=home,
+            sockets=sockets,
+            given=records(credentials, spec.secrets.ssh_keys).decode(),
+        )
         if sandbox_tools is None:
             return plain
+        env.pop(INSTANCE_VARIABLE, None)
         inside = SandboxPaths(
             uid=sandbox_tools.uid(spec.workspace_id),
             home=home,
@@ -339,14 +345,15 @@ class ProcessRuntime:
             root=self._root,
             readable=self._readable,
             hidden=[path for path in self._hidden if path.is_dir()],
-            library_path=env.get("LD_LIBRARY_PATH"),
             ca_bundle=ca_bundle,
         )
         with _reported(f"the home {home} cannot be made ready"):
             await asyncio.to_thread(self._make_ready, sandbox_tools, inside)
         return replace(
             plain,
-            argv=sandboxed(sandbox_tools, argv, inside),
+            argv=sandboxed(sandbox_tools, plain.argv, inside),
+            env=interpreter_environment(),
+            given=variables(env).decode() + plain.given,
             labels={**plain.labels, ISOLATION_LABEL: " ".join(sandbox_tools.words)},
             sandboxed=True,
             owner=inside.uid if sandbox_tools.setpriv else None,
@@ -398,24 +405,18 @@ class ProcessRuntime:
             raise BackendError(f"{program} {why}: mend it, workspaces do not start without their isolation")
 
 
-def _with_secrets(command: Command, secrets: StartSecrets) -> Command:
-    credentials = [(one.host, one.username, one.token) for one in secrets.git_credentials]
-    given = records(credentials, secrets.ssh_keys).decode()
-    return replace(command, env={**command.env, **secrets.env}, given=given)
-
-
 async def _output_of(command: Command, seconds: float) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *command.argv,
         env=command.env,
         cwd=command.directory,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
         async with asyncio.timeout(seconds):
-            output, _ = await process.communicate()
+            output, _ = await process.communicate(command.given.encode())
     except BaseException:
         with suppress(ProcessLookupError):
             process.kill()

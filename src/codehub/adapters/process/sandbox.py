@@ -54,7 +54,9 @@ _PRIVATE = (
 )
 _EVERYBODY_READS, _EVERYBODY_ENTERS = stat.S_IROTH, stat.S_IROTH | stat.S_IXOTH
 _PROBE_SECONDS = 10
-_LIBRARY_PATH = "LD_LIBRARY_PATH"
+CLEAN = ("/bin/sh", "-c", 'exec env -i CODEHUB_INSTANCE="${CODEHUB_INSTANCE:-}" "$@"', "codehub")
+"""Inside, nothing is left of the variables that the programs around the workspace run with, but by what its processes
+are found. The workspace's own are set by the command itself: outside they could make a program of ours load code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class SandboxTools:
 class SandboxPaths:
     """What one workspace's sandbox is made of. `etc`: files written for it. `ways_in`: where sockets of its own network
     are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie.
-    `library_path`: the workspace's own LD_LIBRARY_PATH. `ca_bundle`: the file that is CA_BUNDLE_INSIDE."""
+    `ca_bundle`: the file that is CA_BUNDLE_INSIDE."""
 
     uid: int
     home: Path
@@ -96,7 +98,6 @@ class SandboxPaths:
     root: Path
     readable: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
-    library_path: str | None = None
     ca_bundle: Path | None = None
 
 
@@ -127,7 +128,7 @@ def sandboxed(sandbox_tools: SandboxTools, argv: Sequence[str], inside: SandboxP
     hidden = [path for path in inside.hidden if not any(other in path.parents for other in inside.hidden)]
     around, within = _parted(inside.readable, hidden)
     return [
-        *_entered(sandbox_tools, inside.uid, inside.ways_in, inside.library_path),
+        *_entered(sandbox_tools, inside.uid, inside.ways_in),
         *_system(),
         *_PRIVATE,
         *_etc(inside.etc),
@@ -144,6 +145,7 @@ def sandboxed(sandbox_tools: SandboxTools, argv: Sequence[str], inside: SandboxP
         *("--remount-ro", "/", "--chdir", str(HOME_INSIDE)),
         "--",
         *_as_user(sandbox_tools, inside.uid),
+        *CLEAN,
         *argv,
     ]
 
@@ -175,7 +177,7 @@ def unreadable(paths: Iterable[Path]) -> Path | None:
     return next((path for path in paths if path.stat().st_mode & _EVERYBODY_ENTERS != _EVERYBODY_ENTERS), None)
 
 
-def _entered(sandbox_tools: SandboxTools, uid: int, ways_in: Path, library_path: str | None = None) -> list[str]:
+def _entered(sandbox_tools: SandboxTools, uid: int, ways_in: Path) -> list[str]:
     words = [sandbox_tools.bubblewrap, *_NAMESPACES]
     if sandbox_tools.setpriv is not None:
         words += _UNTIL_THE_USER_CHANGES
@@ -183,11 +185,7 @@ def _entered(sandbox_tools: SandboxTools, uid: int, ways_in: Path, library_path:
         return words
     if sandbox_tools.setpriv is None:  # there it would be root, of its own user namespace
         words += ["--unshare-user", "--uid", str(uid), "--gid", str(os.getgid())]
-    program = [sys.executable, "-I", "-S", network.__file__, sandbox_tools.slirp4netns, str(ways_in)]
-    if ours := os.environ.get(_LIBRARY_PATH):  # our interpreter may need it; the workspace gets its own back
-        own = ("--setenv", _LIBRARY_PATH, library_path) if library_path is not None else ("--unsetenv", _LIBRARY_PATH)
-        return ["env", f"{_LIBRARY_PATH}={ours}", *program, *words, *own]
-    return [*program, *words]
+    return [sys.executable, "-I", "-S", network.__file__, sandbox_tools.slirp4netns, str(ways_in), *words]
 
 
 def _as_user(sandbox_tools: SandboxTools, uid: int) -> list[str]:
