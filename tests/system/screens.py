@@ -44,8 +44,9 @@ MASKS = (
 
 
 def masked(text: str) -> list[str]:
-    """Without the lines that tell how it goes (who looks seldom sees fewer), and without what the IDE put at home."""
-    lines = [line for line in text.splitlines() if not re.match(r"demo: [A-Z]+|0\d{3} ", line)]
+    """Without the lines that tell how it goes (who looks seldom sees fewer), without what the IDE put at home, and
+    without what it uses, which is not known at once."""
+    lines = [line for line in text.splitlines() if not re.match(r"demo: [A-Z]+|0\d{3} |(CPU|cpu|memory|disk) ", line)]
     for mask, word in MASKS:
         lines = [mask.sub(word, line) for line in lines]
     return [line.rstrip() for line in lines]
