@@ -317,9 +317,13 @@ def test_without_git_the_image_is_to_blame(shop: Repository, home: Home, tmp_pat
         ("git@host:.git", "repository"),
         ("https://host/..", "repository"),
         ("https://host/team/a%20b", "a-20b"),
+        ("https://host/team/bin.git", "bin-repository"),
+        ("https://host/team/.bin", "bin-repository"),
+        ("https://host/team/node_modules", "node_modules-repository"),
+        ("https://host/team/cabin", "cabin"),
     ],
 )
-def test_the_folder_is_called_as_the_repository_and_is_never_a_hidden_one(url: str, name: str, home: Home) -> None:
+def test_the_folder_is_called_as_the_repository_and_is_none_that_programs_use(url: str, name: str, home: Home) -> None:
     home.env["CODEHUB_GIT_URL"] = url
     assert home.folder() == home.place / name
 
