@@ -470,6 +470,21 @@ def test_dotfiles_are_installed_once_and_again_when_they_are_new(dotfiles: Repos
     assert installed(home) == 4
 
 
+def test_the_install_command_is_written_nowhere(dotfiles: Repository, home: Home) -> None:
+    del dotfiles
+    home.env["CODEHUB_DOTFILES_COMMAND"] = ": s3cret; echo x >> ../installed; exit 3"
+    home.start()
+    failed = home.step("dotfiles")
+    assert (failed["reason"], failed["detail"]) == ("dotfiles_command", "exit code 3")
+    assert "the install command of your dotfiles" in home.log
+    home.env["CODEHUB_DOTFILES_COMMAND"] = ": s3cret; echo x >> ../installed"
+    home.start()
+    home.start()
+    assert (home.step("dotfiles")["status"], installed(home)) == ("done", 2)
+    held = {path.name: "s3cret" in path.read_text() for path in home.state_directory.iterdir()}
+    assert held == {"setup.json": False, "setup.log": False, "remembered.json": False}
+
+
 def test_dotfiles_with_changes_of_the_person_are_not_pulled(dotfiles: Repository, home: Home) -> None:
     home.start()
     (home.place / ".dotfiles" / ".vimrc").write_text("mine")
