@@ -609,6 +609,57 @@ def test_variables_reach_commands_and_terminals(shop: Repository, home: Home) ->
     assert given == {"GREETING": "hello", "FOLDER": str(folder), "LOUD": "hello!", "GONE": None, "MINE": "nobody"}
 
 
+TOKEN = "s3cret $(touch ran) 'value'"
+
+
+def written_below(place: Path) -> dict[str, str]:
+    """All that is on disk there, by path, but for git's own files and what commands have written into the folder."""
+    files = (path for path in place.rglob("*") if path.is_file() and place / "shop" not in path.parents)
+    return {str(path.relative_to(place)): path.read_text() for path in files}
+
+
+def test_no_value_of_the_environment_is_written_down(shop: Repository, home: Home) -> None:
+    """Commands get it, terminals look it up by themselves, and whatever is written and archived has its name alone."""
+    words = ["sh", "-c", 'printf %s "$1" > words', "sh", "${containerEnv:TOKEN}"]
+    config = {
+        "remoteEnv": {
+            "HEADER": "Bearer ${containerEnv:TOKEN}",
+            "TWICE": "${remoteEnv:HEADER}, ${containerEnv:NO:none}",
+        },
+        "onCreateCommand": "printf %s \"${containerEnv:TOKEN}\" > double; printf %s '${containerEnv:TOKEN}!' > single",
+        "updateContentCommand": words,
+        "postCreateCommand": 'printf %s "$TWICE" > twice; printf \'%s\' it\\\'s"${containerEnv:TOKEN}" > escaped',
+        "postStartCommand": ["/nowhere/${containerEnv:TOKEN}"],
+    }
+    home.env["TOKEN"] = TOKEN
+    folder = start_with(json.dumps(config), shop, home)
+    said = {name: (folder / name).read_text() for name in ("double", "single", "words", "twice", "escaped")}
+    assert said == {
+        "double": TOKEN,
+        "single": f"{TOKEN}!",
+        "words": TOKEN,
+        "twice": f"Bearer {TOKEN}, none",
+        "escaped": f"it's{TOKEN}",
+    }
+    assert not (folder / "ran").exists()
+    assert home.step("devcontainer")["reason"] == "command"
+    given = json.loads(home.machine_settings.read_text())["terminal.integrated.env.linux"]
+    assert given == {"HEADER": "Bearer ${env:TOKEN}", "TWICE": "Bearer ${env:TOKEN}, none"}
+    written = written_below(home.place)
+    assert {".local/state/codehub/setup.log", ".local/state/codehub/remembered.json"} <= set(written)
+    assert [name for name, text in written.items() if "s3cret" in text] == []
+    ours = [*home.state_directory.iterdir(), home.machine_settings]
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in ours} == {path.name: "0o600" for path in ours}
+
+
+def test_no_value_is_in_the_arguments_of_a_shell(shop: Repository, home: Home) -> None:
+    command = "tr '\\0' ' ' < /proc/$$/cmdline > arguments; : ${containerEnv:TOKEN}"
+    home.env["TOKEN"] = "s3cret"
+    folder = start_with(json.dumps({"postCreateCommand": command}), shop, home)
+    assert "${TOKEN}" in (folder / "arguments").read_text()
+    assert "s3cret" not in (folder / "arguments").read_text()
+
+
 def vscode(**parts: object) -> str:
     return json.dumps({"customizations": {"vscode": parts}})
 
