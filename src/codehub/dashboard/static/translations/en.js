@@ -68,6 +68,7 @@ export default {
   "create.title": "New workspace",
   "create.do": "Create and start",
   "create.more": "More settings",
+  "create.from_link": "A link filled in this form. Whoever made this repository can run commands in the new workspace and use your secrets there.",
   "create.asleep": "“{name}” was made, and sleeps: there is no free running slot for it yet.",
   "field.name": "Name",
   "field.name.hint": "The address stays the same.",
