@@ -297,6 +297,9 @@ async def test_a_link_with_a_repository_makes_nothing_without_a_click(harness: D
     await expect(page.get_by_label("Name")).to_have_value("shop")
     await expect(page.get_by_label("Git repository")).to_have_value(REPOSITORY)
     await expect(page.get_by_label("Branch or tag")).to_have_value("release/1.2")
+    await expect(page.get_by_role("dialog")).to_contain_text(
+        "can run commands in the new workspace and use your secrets"
+    )
     assert harness.backends.database.state.rows == {}
     await page.get_by_role("button", name="Create and start").click()
     await page.get_by_role("heading", name="shop", level=1).wait_for()

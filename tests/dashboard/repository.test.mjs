@@ -22,6 +22,14 @@ test("others are others", () => {
   assert.equal(new Set(others.map(repositoryKey)).size, others.length);
 });
 
+test("an address that is none is refused before it is taken apart, which could take for ever", () => {
+  const slashes = `a${"/".repeat(200_000)}\nx`;
+  const hostile = [slashes, `a/${".git/".repeat(300)}`, "https://host/a\nb", "https://host/a\u0000"];
+  assert.deepEqual(hostile.map(repositoryKey), hostile);
+  assert.deepEqual(hostile.map(repositoryName), ["", "", "", ""]);
+  assert.equal(repositoryName(`https://host/team/shop.git${"/".repeat(900)}`), "shop");
+});
+
 test("a workspace is called as its repository", () => {
   const urls = ["https://git.example.com/team/shop.git", "git@host:shop", "https://host/.github", "", "https://host/"];
   assert.deepEqual(urls.map(repositoryName), ["shop", "shop", "github", "", ""]);

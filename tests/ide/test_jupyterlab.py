@@ -1,5 +1,8 @@
 """JupyterLab as the IDE: its command line, and what of this machine a program in a virtual environment needs to see."""
 
+import os
+import shutil
+import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -62,6 +65,38 @@ def test_the_preset_runs_the_jupyterlab_that_is_found_by_path(
         command
     )
     assert seen(visible, environment / "lib")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://host/team/shop.git//", "shop"),
+        ("git@host:shop", "shop"),
+        ("https://host/team/.ssh", "ssh"),
+        ("https://host/team/.ssh.git", "ssh"),
+        ("git@host:.git", "repository"),
+        ("https://host/..", "repository"),
+        ("https://host/team/bin", "bin-repository"),
+        ("https://host/team/.node_modules.git", "node_modules-repository"),
+        ("https://host/team/a b\n$(touch ran)", "a-b---touch-ran-"),
+        (f"https://host/{'a' * 300}", "a" * 100),
+    ],
+)
+def test_the_clone_s_folder_is_none_that_programs_use(
+    url: str, name: str, environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the repository is called. A git of ours tells what it was asked for."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for program, text in (("jupyter-lab", "true"), ("git", 'for last do :; done; printf %s "$last" > asked')):
+        (environment / "bin" / program).write_text(f"#!{shutil.which('sh')}\n{text}\n")
+        (environment / "bin" / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{environment / 'bin'}:{os.environ['PATH']}")
+    words = [word.replace("{home}", str(home)) for word in ide(settings(ide="jupyterlab"))[0]]
+    given = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEHUB_GIT_URL": url}
+    subprocess.run(words, env=given, capture_output=True, check=True)  # until its output ends, and so the clone
+    assert (home / "asked").read_text() == f"./{name}"
+    assert sorted(path.name for path in home.iterdir()) == [".local", "asked"]
 
 
 async def test_the_preset_without_jupyterlab_says_how_to_get_it(

@@ -317,9 +317,13 @@ def test_without_git_the_image_is_to_blame(shop: Repository, home: Home, tmp_pat
         ("git@host:.git", "repository"),
         ("https://host/..", "repository"),
         ("https://host/team/a%20b", "a-20b"),
+        ("https://host/team/bin.git", "bin-repository"),
+        ("https://host/team/.bin", "bin-repository"),
+        ("https://host/team/node_modules", "node_modules-repository"),
+        ("https://host/team/cabin", "cabin"),
     ],
 )
-def test_the_folder_is_called_as_the_repository_and_is_never_a_hidden_one(url: str, name: str, home: Home) -> None:
+def test_the_folder_is_called_as_the_repository_and_is_none_that_programs_use(url: str, name: str, home: Home) -> None:
     home.env["CODEHUB_GIT_URL"] = url
     assert home.folder() == home.place / name
 
@@ -466,6 +470,21 @@ def test_dotfiles_are_installed_once_and_again_when_they_are_new(dotfiles: Repos
     assert installed(home) == 4
 
 
+def test_the_install_command_is_written_nowhere(dotfiles: Repository, home: Home) -> None:
+    del dotfiles
+    home.env["CODEHUB_DOTFILES_COMMAND"] = ": s3cret; echo x >> ../installed; exit 3"
+    home.start()
+    failed = home.step("dotfiles")
+    assert (failed["reason"], failed["detail"]) == ("dotfiles_command", "exit code 3")
+    assert "the install command of your dotfiles" in home.log
+    home.env["CODEHUB_DOTFILES_COMMAND"] = ": s3cret; echo x >> ../installed"
+    home.start()
+    home.start()
+    assert (home.step("dotfiles")["status"], installed(home)) == ("done", 2)
+    held = {path.name: "s3cret" in path.read_text() for path in home.state_directory.iterdir()}
+    assert held == {"setup.json": False, "setup.log": False, "remembered.json": False}
+
+
 def test_dotfiles_with_changes_of_the_person_are_not_pulled(dotfiles: Repository, home: Home) -> None:
     home.start()
     (home.place / ".dotfiles" / ".vimrc").write_text("mine")
@@ -588,6 +607,57 @@ def test_variables_reach_commands_and_terminals(shop: Repository, home: Home) ->
     assert (folder / "said").read_text() == "hello hello! nobody unset\n"
     given = json.loads(home.machine_settings.read_text())["terminal.integrated.env.linux"]
     assert given == {"GREETING": "hello", "FOLDER": str(folder), "LOUD": "hello!", "GONE": None, "MINE": "nobody"}
+
+
+TOKEN = "s3cret $(touch ran) 'value'"
+
+
+def written_below(place: Path) -> dict[str, str]:
+    """All that is on disk there, by path, but for git's own files and what commands have written into the folder."""
+    files = (path for path in place.rglob("*") if path.is_file() and place / "shop" not in path.parents)
+    return {str(path.relative_to(place)): path.read_text() for path in files}
+
+
+def test_no_value_of_the_environment_is_written_down(shop: Repository, home: Home) -> None:
+    """Commands get it, terminals look it up by themselves, and whatever is written and archived has its name alone."""
+    words = ["sh", "-c", 'printf %s "$1" > words', "sh", "${containerEnv:TOKEN}"]
+    config = {
+        "remoteEnv": {
+            "HEADER": "Bearer ${containerEnv:TOKEN}",
+            "TWICE": "${remoteEnv:HEADER}, ${containerEnv:NO:none}",
+        },
+        "onCreateCommand": "printf %s \"${containerEnv:TOKEN}\" > double; printf %s '${containerEnv:TOKEN}!' > single",
+        "updateContentCommand": words,
+        "postCreateCommand": 'printf %s "$TWICE" > twice; printf \'%s\' it\\\'s"${containerEnv:TOKEN}" > escaped',
+        "postStartCommand": ["/nowhere/${containerEnv:TOKEN}"],
+    }
+    home.env["TOKEN"] = TOKEN
+    folder = start_with(json.dumps(config), shop, home)
+    said = {name: (folder / name).read_text() for name in ("double", "single", "words", "twice", "escaped")}
+    assert said == {
+        "double": TOKEN,
+        "single": f"{TOKEN}!",
+        "words": TOKEN,
+        "twice": f"Bearer {TOKEN}, none",
+        "escaped": f"it's{TOKEN}",
+    }
+    assert not (folder / "ran").exists()
+    assert home.step("devcontainer")["reason"] == "command"
+    given = json.loads(home.machine_settings.read_text())["terminal.integrated.env.linux"]
+    assert given == {"HEADER": "Bearer ${env:TOKEN}", "TWICE": "Bearer ${env:TOKEN}, none"}
+    written = written_below(home.place)
+    assert {".local/state/codehub/setup.log", ".local/state/codehub/remembered.json"} <= set(written)
+    assert [name for name, text in written.items() if "s3cret" in text] == []
+    ours = [*home.state_directory.iterdir(), home.machine_settings]
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in ours} == {path.name: "0o600" for path in ours}
+
+
+def test_no_value_is_in_the_arguments_of_a_shell(shop: Repository, home: Home) -> None:
+    command = "tr '\\0' ' ' < /proc/$$/cmdline > arguments; : ${containerEnv:TOKEN}"
+    home.env["TOKEN"] = "s3cret"
+    folder = start_with(json.dumps({"postCreateCommand": command}), shop, home)
+    assert "${TOKEN}" in (folder / "arguments").read_text()
+    assert "s3cret" not in (folder / "arguments").read_text()
 
 
 def vscode(**parts: object) -> str:

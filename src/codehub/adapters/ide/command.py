@@ -56,12 +56,22 @@ _LAUNCH_JUPYTERLAB = """\
 mkdir -p "$1"
 cloned=$1/cloned
 if [ -n "${CODEHUB_GIT_URL:-}" ] && [ ! -e "$cloned" ]; then
+    name=${CODEHUB_GIT_URL%"${CODEHUB_GIT_URL##*[!/]}"}
+    name=${name##*[/:]}
+    name=${name%.git}
+    name=${name#"${name%%[!.]*}"}
+    name=$(printf %s "$name" | LC_ALL=C tr -c 'A-Za-z0-9_.+@=,~-' '[-*]' | cut -c 1-100)
+    case $name in
+        "") name=repository ;;
+        bin|node_modules) name=$name-repository ;;
+    esac
     (cd "$HOME" && GIT_TERMINAL_PROMPT=0 git clone ${CODEHUB_GIT_REF:+"--branch=$CODEHUB_GIT_REF"} \
-        -- "$CODEHUB_GIT_URL" && : > "$cloned") &
+        -- "$CODEHUB_GIT_URL" "./$name" && : > "$cloned") &
 fi
 shift
 exec "$@"
 """
+"""The folder is called as `nameOf` in `setup/clone.js` does it: never a hidden one, nor one that holds programs."""
 
 HOME = "/home/coder"
 JUPYTERLAB = "jupyter-lab"

@@ -98,6 +98,12 @@ function duration(seconds) {
   return minutes < 90 ? texts.minutes(minutes) : texts.hours(Math.round(minutes / 60));
 }
 
+// In a notification [text](command:…) is a link that runs a command, so brackets of a repository's, git's or a file's text
+// do not stay brackets.
+function notify(kind, text, ...choices) {
+  return vscode.window[`show${kind}Message`](text.replaceAll("[", "(").replaceAll("]", ")"), ...choices);
+}
+
 async function activate(context) {
   const place = basePath();
   const setup = new SetupNotices(context, place);
@@ -116,7 +122,7 @@ async function activate(context) {
       if (data.state.phase !== "running" && phase === "running") await vscode.workspace.saveAll(false);
       phase = data.state.phase;
     } else if (data.notKept) {
-      vscode.window.showWarningMessage(texts.notKept);
+      notify("Warning", texts.notKept);
     } else if (data.write) {
       await Promise.all([journal.flush(), journal.rememberTabs()]);
       channel.postMessage({ written: true });
@@ -199,7 +205,7 @@ class SleepStatus {
     const stage = left < Math.min(...this.state.warnings) ? "last" : "first";
     if (this.warned === stage || this.warned === "last") return;
     this.warned = stage;
-    const chosen = await vscode.window.showWarningMessage(texts.warn(this.state.name, duration(left)), texts.keep);
+    const chosen = await notify("Warning", texts.warn(this.state.name, duration(left)), texts.keep);
     if (chosen) this.channel.postMessage({ keep: 0 });
   }
 
@@ -253,7 +259,7 @@ class SetupNotices {
       if (step.status === "failed") this.showFailure(name, step);
       if (step.status === "done" && name === "clone") this.cloned(step, before !== undefined);
     }
-    if (state.ignored.length) this.once("ignored", state.ignored, () => vscode.window.showInformationMessage(texts.ignored(state.ignored.join(", "))));
+    if (state.ignored.length) this.once("ignored", state.ignored, () => notify("Information", texts.ignored(state.ignored.join(", "))));
     if (state.ports.length) this.once("ports", state.ports, () => this.showPorts(state.ports));
   }
 
@@ -294,7 +300,7 @@ class SetupNotices {
   async showFailure(name, step) {
     const detail = step.detail && !step.message.includes(step.detail) ? ` (${step.detail})` : "";
     const choices = step.reason === "ended" ? [texts.log] : [texts.again, texts.log];
-    const chosen = await vscode.window.showErrorMessage(`${texts.failed[name]}: ${this.messageOf(step)}${detail}`, ...choices);
+    const chosen = await notify("Error", `${texts.failed[name]}: ${this.messageOf(step)}${detail}`, ...choices);
     if (chosen === texts.again) await vscode.workspace.fs.writeFile(this.file("again"), new Uint8Array());
     if (chosen !== texts.log) return;
     await this.showLog();
@@ -305,14 +311,14 @@ class SetupNotices {
     const log = this.directory && this.file("setup.log");
     const opened = log && (await vscode.workspace.openTextDocument(log).then(undefined, () => null));
     if (opened) await vscode.window.showTextDocument(opened, { preview: false });
-    else vscode.window.showInformationMessage(texts.noSetup);
+    else notify("Information", texts.noSetup);
   }
 
   async cloned(step, sawIt) {
-    if (step.reason === "kept") this.once("kept", step.subject, () => vscode.window.showInformationMessage(this.messageOf(step)));
+    if (step.reason === "kept") this.once("kept", step.subject, () => notify("Information", this.messageOf(step)));
     const isOpen = vscode.workspace.workspaceFolders?.some(({ uri }) => uri.path === this.state.folder);
     if (!sawIt || isOpen || step.reason === "kept") return;
-    const chosen = await vscode.window.showInformationMessage(texts.cloned(step.subject), texts.open);
+    const chosen = await notify("Information", texts.cloned(step.subject), texts.open);
     if (chosen) vscode.commands.executeCommand("vscode.openFolder", this.directory.with({ path: this.state.folder }));
   }
 
@@ -320,7 +326,7 @@ class SetupNotices {
     const named = ports.map(({ port }) => ({ port, title: this.portTitle(port) }));
     const said = await Promise.all(named.map(async ({ port, title }) => [title, await this.portAddress(port)].filter(Boolean).join(": ")));
     const canOpen = (await this.place) === "/";
-    const chosen = await vscode.window.showInformationMessage(`${texts.ports} ${said.join(", ")}`, ...named.slice(0, canOpen ? 3 : 0));
+    const chosen = await notify("Information", `${texts.ports} ${said.join(", ")}`, ...named.slice(0, canOpen ? 3 : 0));
     if (chosen) openPort(chosen.port);
   }
 
@@ -363,7 +369,7 @@ class PortNotices {
 
   async tell(port) {
     const address = await this.setup.portAddress(port);
-    const chosen = await vscode.window.showInformationMessage(texts.listens(this.setup.portTitle(port), address), ...(address ? [texts.open] : []));
+    const chosen = await notify("Information", texts.listens(this.setup.portTitle(port), address), ...(address ? [texts.open] : []));
     if (chosen) openPort(port);
   }
 }
@@ -519,7 +525,7 @@ class Journal {
       if (name) names.push(name);
       await request(this.store("readwrite").delete([record.tab, record.uri]));
     }
-    if (names.length) vscode.window.showInformationMessage(texts.recovered(names.join(", ")));
+    if (names.length) notify("Information", texts.recovered(names.join(", ")));
   }
 
   // The name of what was brought back; empty if it was there already.
@@ -545,7 +551,7 @@ class Journal {
     }
     if (document.isDirty || !on_disk.includes(hash(document.getText()))) {
       const beside = await this.beside(text, language);
-      vscode.window.showWarningMessage(texts.conflict(name), texts.compare).then((chosen) => {
+      notify("Warning", texts.conflict(name), texts.compare).then((chosen) => {
         if (chosen) vscode.commands.executeCommand("vscode.diff", place, beside.uri, name);
       });
       return "";

@@ -9,10 +9,14 @@ const path = require("node:path");
 const { run, succeeded, ending } = require("./programs.js");
 const { directoryBelow } = require("./state.js");
 
-// Dots in front are left out: a repository called .ssh must not become ~/.ssh.
+// Dots in front are left out: a repository called .ssh must not become ~/.ssh. Nor does one get a name below the home where
+// shells and node look for programs.
+const LOOKED_INTO = ["bin", "node_modules"];
+
 function nameOf(url) {
   const last = url.replace(/\/+$/, "").split(/[/:]/).pop().replace(/\.git$/, "");
-  return last.replace(/^\.+/, "").replace(/[^\w.+@=,~-]/g, "-").slice(0, 100) || "repository";
+  const name = last.replace(/^\.+/, "").replace(/[^\w.+@=,~-]/g, "-").slice(0, 100) || "repository";
+  return LOOKED_INTO.includes(name) ? `${name}-repository` : name;
 }
 
 const hostOf = (url) => /^\w+:\/\/(?:[^/@]*@)?([^/]*)/.exec(url)?.[1] ?? /^(?:[^/@]*@)?([^/:]+):/.exec(url)?.[1] ?? "";

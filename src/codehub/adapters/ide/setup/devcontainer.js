@@ -44,39 +44,65 @@ function parsed(text) {
 }
 
 // ${containerWorkspaceFolder}, ${containerEnv:NAME} and their relatives; nothing of the person's own machine is known.
-function filled(text, folder, env) {
+// standIn gives what stands for a variable: its value, or, where the text is written down, a reference. The environment
+// holds the person's secrets, and whatever is written below the home is archived.
+function filled(text, folder, standIn) {
   return text.replace(/\$\{(\w+)(?::(\w+)(?::([^}]*))?)?\}/g, (whole, kind, name, otherwise = "") => {
     if (kind === "containerWorkspaceFolder" || kind === "localWorkspaceFolder") return folder;
     if (kind === "containerWorkspaceFolderBasename" || kind === "localWorkspaceFolderBasename") return path.basename(folder);
-    if (kind === "containerEnv" || kind === "remoteEnv") return env[name] ?? otherwise;
+    if (kind === "containerEnv" || kind === "remoteEnv") return standIn(name) ?? otherwise;
     return kind === "localEnv" ? otherwise : whole;
   });
 }
 
-function variables(config, folder, env) {
-  const found = {};
-  for (const part of [config.containerEnv, config.remoteEnv]) {
-    for (const [name, value] of entriesOf(part)) {
-      if (!VARIABLE.test(name)) continue;
-      if (value === null) found[name] = null;
-      else if (isText(value)) found[name] = filled(value, folder, { ...env, ...found });
-    }
-  }
-  return found;
+const valueIn = (env) => (name) => (Object.hasOwn(env, name) ? env[name] : undefined);
+
+// For a shell, which looks the variables up: their values are neither in its arguments nor in its messages.
+function shellText(text, folder, env) {
+  let quote = "";
+  const reference = (name) => {
+    if (!VARIABLE.test(name) || !Object.hasOwn(env, name)) return undefined;
+    return quote === "'" ? `'"\${${name}}"'` : `\${${name}}`;
+  };
+  return text.replace(/\\["'\\]|["']|\$\{\w+(?::\w+(?::[^}]*)?)?\}/g, (token) => {
+    if (token.startsWith("$")) return filled(token, folder, reference);
+    quote = quoteAfter(quote, token);
+    return token;
+  });
 }
 
-// The command lines of a lifecycle command, by name: text for a shell, a list of words, or several of these at once.
+function quoteAfter(quote, token) {
+  const mark = token.at(-1);
+  if (quote === mark && (token.length === 1 || mark === "'")) return ""; // between single quotes a backslash is a letter
+  return quote === "" && token.length === 1 ? mark : quote;
+}
+
+// What devcontainer.json sets: the values, for commands, and what is written for terminals, where VS Code itself looks up
+// ${env:NAME}.
+function variables(config, folder, env) {
+  const [values, written] = [{}, {}];
+  const reference = (name) => (Object.hasOwn(written, name) ? written[name] : Object.hasOwn(env, name) ? `\${env:${name}}` : undefined);
+  for (const [name, value] of [config.containerEnv, config.remoteEnv].flatMap(entriesOf)) {
+    if (!VARIABLE.test(name) || !(value === null || isText(value))) continue;
+    values[name] = value === null ? null : filled(value, folder, valueIn({ ...env, ...values }));
+    written[name] = value === null ? null : filled(value, folder, reference);
+  }
+  return { values, written };
+}
+
+// The command lines of a lifecycle command, by name: text for a shell, a list of words, or several of these at once. Each
+// is there as it is run, and as the file has it, for the log.
 function commandLines(value, folder, env) {
-  if (typeof value === "string") return isText(value) && value.trim() ? [["", ["sh", "-c", filled(value, folder, env)]]] : [];
+  if (typeof value === "string") return isText(value) && value.trim() ? [["", ["sh", "-c", shellText(value, folder, env)], ["sh", "-c", value]]] : [];
   if (Array.isArray(value)) {
     if (!value.length) return [];
     if (!value.every(isText)) throw new Unusable("a command is text or a list of words");
-    return [["", value.map((word) => filled(word, folder, env))]];
+    return [["", value.map((word) => filled(word, folder, valueIn(env))), value]];
   }
   if (!isObject(value)) throw new Unusable("a command is text, a list of words, or an object of these");
   return Object.entries(value).flatMap(([name, inner]) => {
     if (isObject(inner)) throw new Unusable("a command is text or a list of words");
-    return commandLines(inner, folder, env).map(([, argv]) => [name, argv]);
+    return commandLines(inner, folder, env).map(([, ...line]) => [name, ...line]);
   });
 }
 
@@ -157,9 +183,9 @@ class DevContainer {
     this.problems = [];
     this.state.set({ ignored: ignoredIn(config), ports: portsIn(config) });
     this.state.step("devcontainer", "running");
-    this.given = variables(config, this.folder, this.outer);
-    this.env = Object.fromEntries(Object.entries({ ...this.outer, ...this.given }).filter(([, value]) => value !== null));
-    this.applySettings(config);
+    const { values, written } = variables(config, this.folder, this.outer);
+    this.env = Object.fromEntries(Object.entries({ ...this.outer, ...values }).filter(([, value]) => value !== null));
+    this.applySettings(settingsIn(config, written));
     await Promise.all([this.installExtensions(config), this.runCommands(config)]);
     this.conclude();
   }
@@ -168,10 +194,10 @@ class DevContainer {
     for (const name of [...ONCE, EACH_START]) if (config[name] !== undefined) commandLines(config[name], this.folder, {});
   }
 
-  applySettings(config) {
+  applySettings(wanted) {
     const file = path.join(this.ide.data, "Machine", "settings.json");
     try {
-      const { ours, left } = writeSettings(file, settingsIn(config, this.given), this.memory.of(this.url).settings ?? {});
+      const { ours, left } = writeSettings(file, wanted, this.memory.of(this.url).settings ?? {});
       this.memory.note(this.url, { settings: ours });
       if (left.length) this.state.log.write(`devcontainer: ${file} is yours for ${left.join(", ")}, which are left as they are.`);
     } catch (error) {
@@ -208,7 +234,7 @@ class DevContainer {
   async runCommand(name, value) {
     this.state.step("devcontainer", "running", { doing: name });
     const lines = commandLines(value, this.folder, this.env);
-    const results = await Promise.all(lines.map(([, argv]) => run(this.state.log, argv, { cwd: this.folder, env: this.env })));
+    const results = await Promise.all(lines.map(([, argv, shown]) => run(this.state.log, argv, { cwd: this.folder, env: this.env, shown })));
     const at = results.findIndex((result) => !succeeded(result));
     if (at === -1) return true;
     const which = lines[at][0] ? `${name} (${lines[at][0]})` : name;

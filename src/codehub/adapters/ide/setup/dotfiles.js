@@ -1,5 +1,6 @@
 // The person's dotfiles: cloned once to ~/.dotfiles, brought up to date at later starts, and installed when they are new.
 
+const { createHash } = require("node:crypto");
 const fs = require("node:fs");
 const path = require("node:path");
 const { run, succeeded, ending } = require("./programs.js");
@@ -48,16 +49,19 @@ class Dotfiles {
     return null;
   }
 
-  // Again only if the dotfiles or the command are others than those that were installed.
+  // Again only if the dotfiles or the command are others than those that were installed. The command's text is not written
+  // down: people put tokens into it.
   async install() {
     const command = this.command ? ["sh", "-c", this.command] : this.installer();
     if (!command) return null;
-    const installed = JSON.stringify([this.url, await this.ask("rev-parse", "HEAD"), command]);
+    const what = JSON.stringify([this.url, await this.ask("rev-parse", "HEAD"), command]);
+    const installed = createHash("sha256").update(what).digest("hex");
     if (this.memory.of(KEY).installed === installed) return null;
-    const result = await run(this.state.log, command, { cwd: this.place, env: this.env });
+    const name = this.command ? "the install command" : path.relative(this.place, command[0]);
+    const result = await run(this.state.log, command, { cwd: this.place, env: this.env, shown: [`${name} of your dotfiles`] });
     if (!succeeded(result)) {
-      const name = this.command || command[0];
-      return { reason: "dotfiles_command", message: `${name} of your dotfiles failed. The log says more.`, detail: result.lines.at(-1) ?? ending(result) };
+      const detail = (!this.command && result.lines.at(-1)) || ending(result); // a shell's last words may quote the command
+      return { reason: "dotfiles_command", message: `${name[0].toUpperCase()}${name.slice(1)} of your dotfiles failed. The log says more.`, detail };
     }
     this.memory.note(KEY, { installed });
     return null;

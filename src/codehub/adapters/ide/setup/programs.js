@@ -10,8 +10,9 @@ const LAST_OUTPUT_MS = 250; // after the end of a program that left another one 
 const withoutPasswords = (text) => text.replace(/(\w:\/\/[^/\s:@]*):[^/\s@]*@/g, "$1:***@");
 
 // Ends when the program does; what it started in the background keeps its output, which is read for as long as it lives.
-function run(log, argv, { cwd, env, onLine = () => {} }) {
-  log.write(`$ ${withoutPasswords(argv.join(" "))}`);
+// What is shown stands in the log instead of the command line, which may hold secrets.
+function run(log, argv, { cwd, env, shown = argv, onLine = () => {} }) {
+  log.write(`$ ${withoutPasswords(shown.join(" "))}`);
   return new Promise((resolve) => {
     const lines = [];
     const child = spawn(argv[0], argv.slice(1), { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
@@ -23,10 +24,10 @@ function run(log, argv, { cwd, env, onLine = () => {} }) {
     };
     for (const stream of [child.stdout, child.stderr]) follow(stream, log, hear);
     const end = (code, signal, error) => {
-      if (error) log.write(`${argv[0]}: ${error.message}`);
+      if (error) log.write(error.message);
       resolve({ code, signal, error, lines });
     };
-    child.on("error", (error) => end(null, null, error));
+    child.on("error", ({ code }) => end(null, null, { code, message: `${shown[0]} cannot be run: ${code}` }));
     child.on("close", (code, signal) => end(code, signal));
     child.on("exit", (code, signal) => setTimeout(() => end(code, signal), LAST_OUTPUT_MS).unref());
   });

@@ -20,7 +20,8 @@ function readJson(file) {
 function replaceFile(file, text) {
   const next = `${file}.${process.pid}`;
   fs.mkdirSync(path.dirname(file), { recursive: true });
-  fs.writeFileSync(next, text);
+  fs.rmSync(next, { force: true }); // with whatever mode an earlier process left it
+  fs.writeFileSync(next, text, { mode: 0o600 });
   fs.renameSync(next, file);
 }
 

@@ -4,6 +4,7 @@ import { get, post } from "../core/api.js";
 import { element, text } from "../core/element.js";
 import { t } from "../core/language.js";
 import { dialog, field, form, input, select } from "./dialog.js";
+import { icon } from "./icons.js";
 import { toast } from "./toasts.js";
 import { ttlSelect, ttlValue } from "./ttl_select.js";
 
@@ -31,6 +32,7 @@ export async function createDialog(app, first = {}) {
             field(t("field.archive"), ttlSelect("archive_ttl_seconds", null)),
           ),
         ),
+        first.git_url && element("p", { class: "form-warning" }, icon("warning"), element("span", {}, t("create.from_link"))),
       ],
       send: async (values) => {
         const body = {

@@ -68,6 +68,7 @@ export default {
   "create.title": "New workspace",
   "create.do": "Create and start",
   "create.more": "More settings",
+  "create.from_link": "A link filled in this form. Whoever made this repository can run commands in the new workspace and use your secrets there.",
   "create.asleep": "“{name}” was made, and sleeps: there is no free running slot for it yet.",
   "field.name": "Name",
   "field.name.hint": "The address stays the same.",
@@ -408,7 +409,7 @@ export default {
   "dotfiles.text": "A git repository with your own configuration, for example of your shell. Each start brings it to ~/.dotfiles, and the command installs it when it has changed.",
   "dotfiles.url.hint": "A private one takes the git credentials above. The address can be read back: leave tokens out.",
   "dotfiles.command": "Install command",
-  "dotfiles.command.hint": "It runs in ~/.dotfiles. Empty: install.sh, bootstrap.sh or setup.sh of the repository, if there is one.",
+  "dotfiles.command.hint": "It runs in ~/.dotfiles. Empty: install.sh, bootstrap.sh or setup.sh of the repository, if there is one. It can be read back: no secrets in it, name variables instead.",
   "dotfiles.clear.sure": "Workspaces no longer fetch these dotfiles from their next start on. What they installed stays where it is.",
 
   "admin.only": "Only administrators see this.",

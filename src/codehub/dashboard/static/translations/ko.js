@@ -130,6 +130,7 @@ export default {
   "create.title": "새 워크스페이스",
   "create.do": "만들고 시작",
   "create.more": "추가 설정",
+  "create.from_link": "링크가 이 양식을 채웠습니다. 이 저장소를 만든 사람은 새 워크스페이스에서 명령을 실행하고 내 비밀을 쓸 수 있습니다.",
   "create.asleep": "‘{name}’을(를) 만들었습니다. 아직 빈 실행 슬롯이 없어 대기합니다.",
   "field.name": "이름",
   "field.name.hint": "주소는 그대로입니다.",
@@ -470,7 +471,7 @@ export default {
   "dotfiles.text": "셸 설정 같은 내 설정을 담은 git 저장소입니다. 시작할 때마다 ~/.dotfiles로 가져오고, 바뀌었으면 명령이 설치합니다.",
   "dotfiles.url.hint": "비공개 저장소에는 위의 git 자격 증명을 씁니다. 주소는 다시 읽을 수 있으니 토큰을 넣지 마세요.",
   "dotfiles.command": "설치 명령",
-  "dotfiles.command.hint": "~/.dotfiles에서 실행합니다. 비워 두면 저장소의 install.sh, bootstrap.sh, setup.sh 가운데 있는 것을 씁니다.",
+  "dotfiles.command.hint": "~/.dotfiles에서 실행합니다. 비워 두면 저장소의 install.sh, bootstrap.sh, setup.sh 가운데 있는 것을 씁니다. 다시 읽을 수 있으니 비밀을 넣지 말고 변수 이름을 쓰세요.",
   "dotfiles.clear.sure": "워크스페이스는 다음 시작부터 이 dotfiles를 가져오지 않습니다. 이미 설치한 것은 그대로 남습니다.",
 
   "admin.only": "관리자만 볼 수 있습니다.",
