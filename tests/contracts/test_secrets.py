@@ -77,10 +77,32 @@ async def test_a_secret_is_deleted_once_and_only_of_its_owner(stores: AccountSto
     assert await secrets.shown(ann) == []
 
 
+@pytest.mark.system
+async def test_who_deletes_locks_the_owner_before_the_secret(postgres: PostgresDatabase, database_url: str) -> None:
+    """As who puts does: otherwise the two could wait for each other."""
+    await postgres.secrets().put(stored(TEMPLATE), ROOT)
+    connection, onlooker = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    try:
+        async with asyncio.timeout(30), connection.transaction():
+            await connection.execute("SELECT name FROM templates WHERE name = 'default' FOR NO KEY UPDATE")
+            deletion = asyncio.create_task(
+                postgres.secrets().delete(SecretName(TEMPLATE, SecretKind.VARIABLE, "A"), ROOT)
+            )
+            while not await onlooker.fetchval(waiting):
+                await asyncio.sleep(0.01)
+            await connection.execute("SELECT name FROM secrets FOR UPDATE NOWAIT")
+        assert await deletion
+    finally:
+        await connection.close()
+        await onlooker.close()
+
+
 @pytest.mark.parametrize("owner", [user_owner(UUID(int=7)), template_owner("none")], ids=str)
 async def test_nobody_s_secrets_are_not_kept(stores: AccountStores, owner: SecretOwner) -> None:
     with pytest.raises(NotFound):
         await stores.secrets().put(stored(owner), ROOT)
+    assert not await stores.secrets().delete(SecretName(owner, SecretKind.VARIABLE, "A"), ROOT)
     assert await stores.audit().entries() == []
 
 

@@ -29,7 +29,7 @@ from codehub.ports.accounts import AuditEntry, NewUser
 from codehub.ports.runtime import ContainerSpec, GitCredential, StartSecrets
 from codehub.ports.secrets import StoredSecret
 from codehub.ports.stores import Actor
-from codehub.usecases.start_secrets import WorkspaceSecrets
+from codehub.usecases.start_secrets import MOST_NAMES, WorkspaceSecrets
 from tests.coordinator.harness import ANSWER_LOST, FAILS, CoordinatorHarness, in_virtual_time
 from tests.rows import WORKSPACE_ID, with_home
 
@@ -259,6 +259,26 @@ async def test_a_thousand_secrets_and_large_ones() -> None:
     spec = await scene.started()
     assert len(spec.secrets.env) == 991
     assert spec.secrets.env["LARGE"] == "x\n" * (32 << 10)
+
+
+@in_virtual_time
+async def test_the_audit_log_and_notices_hold_some_names_and_count_the_others() -> None:
+    scene = await Scene.open()
+    for number in range(MOST_NAMES + 3):
+        await scene.keep(MINE, f"{number:03}.{'a' * 249}", PLANTED, SecretKind.GIT_TOKEN, "ann")
+    await scene.started()
+    [entry] = await scene.uses()
+    assert len(entry.details["git_tokens"]) == MOST_NAMES
+    assert entry.details["git_tokens_others"] == 3
+    await scene.harness.term.resign()
+    await scene.lead(AesKeyring(parse_keys(new_key())))
+    for wish in (Desired.STANDBY, Desired.RUNNING):
+        scene.harness.change(desired_state=wish)()
+        await scene.harness.converge()
+    entry, _ = await scene.uses()
+    assert (len(entry.details["left_out"]), entry.details["left_out_others"]) == (MOST_NAMES, 3)
+    [(_, details)] = scene.harness.notifier.notices
+    assert (len(details["names"]), details["names_others"]) == (MOST_NAMES, 3)
 
 
 @in_virtual_time

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,7 +20,7 @@ from codehub.coordinator.usage_sampler import (
     UsageSampler,
 )
 from codehub.domain.errors import Stale
-from codehub.domain.usage import ComputeUsage, Usage
+from codehub.domain.usage import ComputeUsage, DiskUsage, Usage
 from codehub.telemetry import USAGE_CPU, USAGE_DISK, USAGE_MEASURED, USAGE_WARNINGS, WORKSPACE_MEMORY, Metric
 from tests.coordinator.harness import FAILS, HANGS, CoordinatorHarness, in_virtual_time
 
@@ -154,6 +155,37 @@ async def test_so_many_homes_are_measured_at_once_and_the_others_next() -> None:
     assert sampling.metric(USAGE_MEASURED, known="disk") == MOST_HOMES
     await sampling.sampler.tick()
     assert sampling.metric(USAGE_MEASURED, known="disk") == len(keys)
+
+
+class EndingRuntime(MemoryRuntime):
+    """Its program that measures homes ends at a home that cannot be counted: those behind it get no answer."""
+
+    hostile: UUID
+    answers_unknown = False
+
+    async def disk_usage(self, ids: Collection[UUID], seconds: float) -> Mapping[UUID, DiskUsage]:
+        before = list(takewhile(lambda key: key != self.hostile, ids))
+        found = await super().disk_usage(ids, seconds)
+        unknown = {key: replace(found[key], used_bytes=None) for key in ids} if self.answers_unknown else {}
+        return {**unknown, **{key: found[key] for key in before}}
+
+
+@pytest.mark.parametrize("answers_unknown", [False, True])
+@in_virtual_time
+async def test_a_home_that_cannot_be_counted_keeps_no_other_waiting(answers_unknown: bool) -> None:
+    sampling = await Sampling.begun()
+    runtime = EndingRuntime(sampling.state, sampling.harness.network)
+    runtime.answers_unknown = answers_unknown
+    runtime.hostile = sampling.start()
+    others = [sampling.start() for _ in range(3)]
+    dependencies = replace(sampling.harness.dependencies, runtime=runtime)
+    sampler = UsageSampler(dependencies, sampling.history, Tuning(usage_interval=INTERVAL), sampling.harness.term.epoch)
+    await sampler.tick()
+    assert sampling.metric(USAGE_MEASURED, known="disk") == 0
+    for _ in range(3):
+        await asyncio.sleep(DISK_SECONDS)
+        await sampler.tick()
+        assert sampling.metric(USAGE_MEASURED, known="disk") == len(others)
 
 
 @in_virtual_time

@@ -7,6 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
+
 from codehub.adapters import disk_walk
 
 MIB = 1 << 20
@@ -72,6 +74,32 @@ def test_what_is_too_deep_is_not_known_and_no_descriptor_is_left(tmp_path: Path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+def test_what_is_too_wide_is_not_known_on_one_level_or_on_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_walk, "MOST_NAMES", 7)
+    for outer in "abc":
+        for inner in "123":
+            (tmp_path / outer / inner / "x").mkdir(parents=True)
+    assert used(tmp_path) > 0, "no more than seven are held at once"
+    (tmp_path / "c" / "4").mkdir()
+    assert disk_walk.measured(str(tmp_path), LATER)[0] is None
+    (tmp_path / "c" / "4").rmdir()
+    assert disk_walk.measured(str(tmp_path), LATER)[0] is not None
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+    found, total, _ = disk_walk.measured(str(tmp_path), LATER)
+    assert found is None
+    assert total > 0
+
+
+def test_files_of_several_names_are_remembered_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}").write_bytes(os.urandom(MIB))
+        (tmp_path / f"{number} again").hardlink_to(tmp_path / f"{number}")
+    once = used(tmp_path)
+    monkeypatch.setattr(disk_walk, "MOST_LINKS", 1)
+    assert used(tmp_path) >= once + 2 * MIB
+
+
 def test_what_may_not_be_read_is_not_counted() -> None:
     with tempfile.TemporaryDirectory() as name:  # pytest's own directories are closed to others
         home, closed = Path(name), Path(name, "closed")
@@ -103,6 +131,6 @@ def test_the_program_says_a_line_for_each_home_and_why_not(tmp_path: Path) -> No
 
 
 def test_other_lines_are_no_answer() -> None:
-    assert disk_walk.parsed('Traceback\n[1]\n"a"\n{}\n["/h", "No such file"]\n["/a", null, 3, 2]\n') == {
-        "/a": (None, 3, 2)
-    }
+    assert disk_walk.parsed(
+        'Traceback\n12\nnull\n["/b", 1, null, 2]\n["/c", 5\n[1]\n"a"\n{}\n["/h", "No such file"]\n["/a", null, 3, 2]\n'
+    ) == {"/a": (None, 3, 2)}

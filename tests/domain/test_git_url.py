@@ -51,6 +51,8 @@ def test_ordinary_addresses_are_taken(url: str) -> None:
         "https://git.example.com/`evil`",
         "https://git.example.com/a?x=1",
         "https://gít.example.com/a",
+        "https://git.example.com:\u0664\u0664\u0663/a",  # digits, but not of ASCII
+        "ssh://git@git.example.com:\uff12\uff12/a",
         "https://git.example.com/" + "a" * 1000,
     ],
 )

@@ -27,7 +27,9 @@ from codehub.domain.secrets import (
 NAME = SecretName(template_owner("default"), SecretKind.VARIABLE, "A")
 
 
-@pytest.mark.parametrize("name", ["A", "_a", "npm_token", "A1", "A" * 100, "MY_PATH", "GITHUB_TOKEN", "LDAP_PASSWORD"])
+@pytest.mark.parametrize(
+    "name", ["A", "_a", "npm_token", "A1", "A" * 100, "MY_PATH", "GITHUB_TOKEN", "LDAP_PASSWORD", "TZ"]
+)
 def test_a_name_that_a_shell_takes(name: str) -> None:
     assert checked_variable(name) == name
 
@@ -63,6 +65,17 @@ RESERVED = [
         "_",
     ),
     *("VSCODE_IPC_HOOK_CLI", "CODE_SERVER_PARENT_PID", "PYTHONPATH"),
+    *(
+        "GCONV_PATH",
+        "GETCONF_DIR",
+        "GLIBC_TUNABLES",
+        "HOSTALIASES",
+        "LOCALDOMAIN",
+        "LOCPATH",
+        "MALLOC_TRACE",
+        "MALLOC_",
+    ),
+    *("NIS_PATH", "NLSPATH", "RESOLV_HOST_CONF", "RES_OPTIONS", "RESOLV_ADD_TRIM_DOMAINS", "TZDIR"),
 ]
 
 
@@ -108,6 +121,8 @@ def test_a_host(text: str, host: str) -> None:
         "a.b:",
         "a.b:0",
         "a.b:65536",
+        "a.b:\u0664\u0664\u0663",  # digits, but not of ASCII
+        "a.b:\uff14\uff14\uff13",
         "-a",
         "[::1]",
         "a\nb",

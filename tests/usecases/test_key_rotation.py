@@ -144,6 +144,28 @@ def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert len(read_key_file(path)) == 1
 
 
+def test_what_a_killed_process_left_of_the_key_is_removed(tmp_path: Path) -> None:
+    linked, unlinked = tmp_path / f".{KEY_FILE}.{'a' * 32}", tmp_path / f".{KEY_FILE}.{'b' * 32}"
+    unlinked.write_text("a key that was never used\n")
+    os.utime(unlinked, (0, 0))
+    path = ensure_key_file(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == [KEY_FILE]
+    before = path.read_bytes()
+    linked.hardlink_to(path)
+    assert ensure_key_file(tmp_path).read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == [KEY_FILE]
+
+
+def test_what_another_process_is_writing_and_what_people_keep_beside_the_key_stays(tmp_path: Path) -> None:
+    ensure_key_file(tmp_path)
+    draft, copy = tmp_path / f".{KEY_FILE}.{'a' * 32}", tmp_path / f".{KEY_FILE}.bak"
+    for other in (draft, copy):
+        other.write_text("another\n")
+    os.utime(copy, (0, 0))
+    ensure_key_file(tmp_path)
+    assert {one.name for one in tmp_path.iterdir()} == {KEY_FILE, draft.name, copy.name}
+
+
 def test_processes_that_begin_at_once_get_one_key(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from codehub.adapters.encryption import ensure_key_file\n"

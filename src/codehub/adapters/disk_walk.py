@@ -15,14 +15,18 @@ import time
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 DEEPEST = 400
 """Each directory on the way down is held open."""
-MOST_LINKS = 1_000_000
+MOST_NAMES = 50_000
+"""How many names of directories are held at once, on all levels. Docker gives the program 128 MiB, and a name may take
+half a KiB."""
+MOST_LINKS = 100_000
+"""How many files with several names are remembered; of those beyond, each name is counted."""
 SPARE_SECONDS = 10.0
 """How much longer than its own time whoever runs the program waits for it."""
 _BLOCK = 512
 
 
 class OutOfTime(Exception):
-    """There is no time left to count, or the tree is too deep to be followed."""
+    """There is no time left to count, or the tree is too deep or too wide to be followed."""
 
 
 def main(seconds: str, *homes: str) -> None:
@@ -43,9 +47,9 @@ def parsed(output: str) -> dict[str, tuple[int | None, int, int]]:
     for line in output.splitlines():
         try:
             path, used, total, free = json.loads(line)
-        except ValueError:
+            found[str(path)] = (None if used is None else int(used), int(total), int(free))
+        except (TypeError, ValueError):
             continue
-        found[str(path)] = (None if used is None else int(used), int(total), int(free))
     return found
 
 
@@ -74,10 +78,12 @@ class Walk:
         self._until = until
         self._device = os.fstat(root).st_dev
         self._linked: set[int] = set()
+        self._names = 0
         self._count(root, 0)
 
     def _count(self, directory: int, depth: int) -> None:
-        for name in self._inner(directory):
+        inner = self._inner(directory)
+        for name in inner:
             if depth >= DEEPEST:
                 raise OutOfTime
             try:
@@ -88,6 +94,7 @@ class Walk:
                 self._count(descriptor, depth + 1)
             finally:
                 os.close(descriptor)
+        self._names -= len(inner)
 
     def _inner(self, directory: int) -> list[str]:
         """Counts what is in a directory, and returns the names of the directories in it."""
@@ -104,6 +111,9 @@ class Walk:
                     continue
                 self.bytes += seen.st_blocks * _BLOCK
                 if entry.is_dir(follow_symlinks=False):
+                    self._names += 1
+                    if self._names > MOST_NAMES:
+                        raise OutOfTime
                     found.append(entry.name)
         return found
 

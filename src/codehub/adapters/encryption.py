@@ -10,7 +10,9 @@ import binascii
 import hashlib
 import json
 import os
+import re
 import secrets
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +36,9 @@ HOW_TO_MAKE_A_KEY = (
 )
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
+_DRAFT = re.compile(rf"\.{re.escape(KEY_FILE)}\.[0-9a-f]{{32}}")
+_DRAFT_SECONDS = 60.0
+"""How long a process may take to write a key file before others remove its draft."""
 
 
 class BadKeys(ValueError):
@@ -116,10 +121,17 @@ def read_key_file(path: Path) -> list[bytes]:
 
 def ensure_key_file(directory: Path) -> Path:
     """The key file of a data directory. It is made if it is not there, for its owner alone, and appears when it is
-    whole; of several processes that begin at once, all get the one that came first."""
-    path, draft = directory / KEY_FILE, directory / f".{KEY_FILE}.{uuid4().hex}"
-    if path.exists():
-        return path
+    whole; of several processes that begin at once, all get the one that came first. What a process that was killed left
+    behind is removed."""
+    path = directory / KEY_FILE
+    if not path.exists():
+        _make_key_file(path)
+    _remove_drafts(path)
+    return path
+
+
+def _make_key_file(path: Path) -> None:
+    draft = path.with_name(f".{KEY_FILE}.{uuid4().hex}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -128,10 +140,23 @@ def ensure_key_file(directory: Path) -> Path:
             os.fsync(descriptor)
         with suppress(FileExistsError):
             path.hardlink_to(draft)
+    except FileNotFoundError:  # another process took the draft for one that was left behind
+        if not path.exists():
+            raise
     finally:
-        draft.unlink()
-    sync(directory)
-    return path
+        draft.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def _remove_drafts(path: Path) -> None:
+    """Removes drafts that nobody writes any more: other names of the key file, and what is older than a minute."""
+    drafts = [one for one in path.parent.glob(f".{KEY_FILE}.*") if _DRAFT.fullmatch(one.name)]
+    for draft in drafts:
+        with suppress(FileNotFoundError):  # whoever made it, or another process, was quicker
+            if draft.samefile(path) or draft.lstat().st_mtime < time.time() - _DRAFT_SECONDS:
+                draft.unlink()
+    if drafts:
+        sync(path.parent)
 
 
 def new_ssh_key(comment: str) -> SshKeyPair:

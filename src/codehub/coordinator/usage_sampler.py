@@ -1,8 +1,9 @@
 """The usage sampler: the leader measures what every running workspace uses, and keeps an hour of it (ADR 31).
 
 Its cost is bounded by construction: of the time that passes it takes at most a tenth for CPU and memory and a tenth for
-disks, whose files have to be counted: those that fill up first, then those that were not measured for longest. It asks
-the runtime beside the circuit breaker: a sample that is missing is no reason to take the runtime for dead.
+disks, whose files have to be counted: those that fill up first, then those that were not measured for longest, and last
+those that gave no figure when they were asked for: a home that cannot be counted keeps no other waiting. It asks the
+runtime beside the circuit breaker: a sample that is missing is no reason to take the runtime for dead.
 """
 
 import asyncio
@@ -80,6 +81,7 @@ class UsageSampler:
         self._epoch = epoch
         self._before: dict[UUID, _Measured] = {}
         self._disks: dict[UUID, _MeasuredDisk] = {}
+        self._unanswered: list[UUID] = []
         self._told_nearly_full = False
 
     async def tick(self) -> float:
@@ -122,7 +124,9 @@ class UsageSampler:
 
     async def _measure_disks(self, running: Sequence[UUID]) -> None:
         """Measures the disks that are due, for a tenth of an interval. What fails leaves what was known before."""
+        present = set(running)
         self._disks = {key: self._disks[key] for key in running if key in self._disks}
+        self._unanswered = [key for key in self._unanswered if key in present]
         due = self._due(running)
         if not due:
             return
@@ -132,18 +136,36 @@ class UsageSampler:
                 found = await self._runtime.disk_usage(due, seconds)
         except (CodeHubError, TimeoutError) as error:
             log.info("disks are not measured this time", error=str(error) or "no answer in time")
+            self._put_last(due, {})
             return
         now = self._clock.monotonic()
         self._disks |= {key: _MeasuredDisk(disk, now) for key, disk in found.items()}
+        self._put_last(due, found)
         self._metrics.observe(USAGE_PASS_SECONDS, now - began, kind="disk")
 
     def _due(self, running: Sequence[UUID]) -> list[UUID]:
         now = self._clock.monotonic()
         known = self._disks
-        filling = [key for key in running if key in known and is_filling(known[key].disk)]
-        old = [key for key in running if key not in known or now - known[key].at >= DISK_SECONDS]
-        old.sort(key=lambda key: known[key].at if key in known else float("-inf"))
-        return list(dict.fromkeys([*filling, *old]))[:MOST_HOMES]
+        last = {key: place for place, key in enumerate(self._unanswered)}
+
+        def order(key: UUID) -> tuple[int, bool, float]:
+            if key not in known:
+                return last.get(key, -1), True, float("-inf")
+            return last.get(key, -1), not is_filling(known[key].disk), known[key].at
+
+        due = [
+            key
+            for key in running
+            if key not in known or is_filling(known[key].disk) or now - known[key].at >= DISK_SECONDS
+        ]
+        return sorted(due, key=order)[:MOST_HOMES]
+
+    def _put_last(self, asked: Sequence[UUID], found: Mapping[UUID, DiskUsage]) -> None:
+        """Notes which homes gave no figure. The first of them took the time, or ended the program; those behind it may
+        only have had no chance: next time they come before it."""
+        missed = [key for key in asked if key not in found or found[key].used_bytes is None]
+        waiting = [key for key in self._unanswered if key not in asked]
+        self._unanswered = [*waiting, *missed[1:], *missed[:1]]
 
     def _usage(self, key: UUID, measured: _Measured) -> Usage:
         before = self._before.get(key)

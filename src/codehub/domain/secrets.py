@@ -22,7 +22,7 @@ SSH_KEYS_PER_OWNER = 5
 
 _NAME_LENGTH = 100
 _VARIABLE = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{_NAME_LENGTH - 1}}}")
-_RESERVED_PREFIXES = ("CODEHUB_", "LD_", "GIT_CONFIG", "VSCODE_", "CODE_SERVER_")
+_RESERVED_PREFIXES = ("CODEHUB_", "LD_", "MALLOC_", "GIT_CONFIG", "VSCODE_", "CODE_SERVER_")
 _RESERVED = frozenset(
     (
         *(
@@ -42,6 +42,18 @@ _RESERVED = frozenset(
         ),
         *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_ASKPASS", "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND"),
         *("GIT_DIR", "GIT_WORK_TREE", "GIT_EXEC_PATH", "XDG_RUNTIME_DIR", "NODE_OPTIONS", "PYTHONHOME", "PYTHONPATH"),
+        # glibc ignores these in setuid programs, because they choose which files it loads and whom it asks.
+        *(
+            "GCONV_PATH",
+            "GETCONF_DIR",
+            "GLIBC_TUNABLES",
+            "HOSTALIASES",
+            "LOCALDOMAIN",
+            "LOCPATH",
+            "NIS_PATH",
+            "NLSPATH",
+        ),
+        *("RESOLV_HOST_CONF", "RES_OPTIONS", "RESOLV_ADD_TRIM_DOMAINS", "TZDIR"),
         "PORT",  # code-server would listen there
     )
 )

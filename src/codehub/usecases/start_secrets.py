@@ -26,6 +26,9 @@ NOT_OPENED = "secrets could not be opened"
 OWNER_NOTICE = "owner_notice"
 """The type of a bus message on an owner's channel whose subject and details the owner's event streams show."""
 
+MOST_NAMES = 50
+"""How many names of one kind the audit log and notices hold; the others are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class StartContents:
@@ -81,9 +84,8 @@ class WorkspaceSecrets:
         """Audits what a workspace was started with, once for each start, and tells of what was left out."""
         if not given.used and not given.left_out:
             return
-        details = {"workspace": ws.name, **given.used}
-        if given.left_out:
-            details["left_out"] = sorted(given.left_out)
+        left_out = {"left_out": sorted(given.left_out)} if given.left_out else {}
+        details = {"workspace": ws.name, **_bounded({**given.used, **left_out})}
         if await self.secrets.record_use(ws.id, op_id, details, actor) and given.left_out:
             await self._tell(ws, given.left_out)
 
@@ -91,7 +93,7 @@ class WorkspaceSecrets:
         details = {
             "workspace": str(ws.id),
             "name": ws.name,
-            "names": sorted(left_out),
+            **_bounded({"names": sorted(left_out)}),
             "why": "; ".join(sorted(set(left_out.values()))),
         }
         log.warning(NOT_OPENED, **details)
@@ -121,6 +123,13 @@ def _names(opened: Sequence[tuple[StoredSecret, str]]) -> dict[str, list[str]]:
         of_template = one.name.owner.kind is OwnerKind.TEMPLATE
         found.setdefault("template_variables" if of_template else f"{one.name.kind.value}s", []).append(one.name.name)
     return found
+
+
+def _bounded(names: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str] | int]:
+    """The first names of each kind, and how many others there are: each start is a row of the audit log."""
+    found: dict[str, Sequence[str] | int] = {kind: some[:MOST_NAMES] for kind, some in names.items()}
+    others = {f"{kind}_others": len(some) - MOST_NAMES for kind, some in names.items() if len(some) > MOST_NAMES}
+    return found | others
 
 
 def _variables(profile: Profile) -> dict[str, str]:

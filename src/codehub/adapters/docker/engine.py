@@ -192,17 +192,27 @@ class Engine:
         self, payload: Mapping[str, Any], name: str, seconds: float, files: tuple[str, bytes] | None = None
     ) -> tuple[int, str]:
         """Runs a container to its end: its exit code and what it printed. Nothing of it is left. `files`: a directory
-        of a volume of its own, and the tar that is unpacked there first."""
+        of a volume of its own, and the tar that is unpacked there first. TimeoutError if it does not end in time."""
+        async with self._made(payload, name) as made:
+            code = await _ended(made, name, seconds, files)
+            return code, await self.output(made.id, _ALL_LINES)
+
+    async def run_for(self, payload: Mapping[str, Any], name: str, seconds: float) -> tuple[int | None, str]:
+        """Runs a container to its end or for so many seconds: its exit code, None if it had not ended by then, and what
+        it had printed. Nothing of it is left."""
+        async with self._made(payload, name) as made:
+            try:
+                code = await _ended(made, name, seconds)
+            except TimeoutError:
+                code = None
+            return code, await self.output(made.id, _ALL_LINES)
+
+    @asynccontextmanager
+    async def _made(self, payload: Mapping[str, Any], name: str) -> AsyncIterator[DockerContainer]:
         with doing(f"container {name} cannot be run"):
             made = await self.make(dict(payload), name)
         try:
-            async with asyncio.timeout(seconds):
-                with doing(f"container {name} cannot be run"):
-                    if files is not None:
-                        await made.put_archive(*files)
-                    await made.start()
-                    ended = await made.wait()
-            return int(ended["StatusCode"]), await self.output(made.id, _ALL_LINES)
+            yield made
         finally:
             await asyncio.shield(self.end(made.id))
 
@@ -268,6 +278,17 @@ def agreed_version(offered: str) -> str:
         needed = ".".join(str(part) for part in OLDEST)
         raise BackendError(f"the Docker engine speaks API {offered}; it must be {needed} or newer: update the engine")
     return "v" + ".".join(str(part) for part in min(version, NEWEST))
+
+
+async def _ended(made: DockerContainer, name: str, seconds: float, files: tuple[str, bytes] | None = None) -> int:
+    """Starts the container and waits for its end: its exit code. TimeoutError."""
+    async with asyncio.timeout(seconds):
+        with doing(f"container {name} cannot be run"):
+            if files is not None:
+                await made.put_archive(*files)
+            await made.start()
+            ended = await made.wait()
+    return int(ended["StatusCode"])
 
 
 @contextmanager

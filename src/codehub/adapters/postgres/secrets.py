@@ -53,9 +53,13 @@ class PostgresSecrets(PostgresStore):
 
     async def delete(self, name: SecretName, actor: Actor) -> bool:
         async with self._sessions.writing(actor.epoch) as connection:
+            # The owner first, as `put` does: two that lock both in different orders would wait for each other.
+            try:
+                subject = await _locked_owner(connection, name.owner)
+            except NotFound:
+                return False
             if await connection.fetchval(sql.DELETE_SECRET, *_place(name)) is None:
                 return False
-            subject = await _locked_owner(connection, name.owner)
             await append_audit(connection, actor, AuditAction.DELETE_SECRET, subject, _details(name))
         return True
 

@@ -29,7 +29,8 @@ function notice({ subject, details }) {
   } else if (subject === "backend answers again") {
     toast(t("notice.back", { backend }), { key: `backend:${backend}` });
   } else if (subject === "secrets could not be opened") {
-    const text = t("notice.secrets", { name: details.name, names: details.names.join(", ") });
+    const others = details.names_others ? [t("notice.secrets.others", { count: details.names_others })] : [];
+    const text = t("notice.secrets", { name: details.name, names: [...details.names, ...others].join(", ") });
     toast(text, { tone: "bad", lasts: null, key: `${details.workspace}:secrets` });
   } else if (subject === "the disk that workspaces share is nearly full") {
     toast(t("notice.disk", { free: bytes(details.free_bytes) }), { tone: "bad", lasts: null, key: "disk" });
