@@ -58,17 +58,18 @@ async def opened(ann: Person, hub: Installation, authority: Authority, git_url: 
 
 def put(ann: Person, method: str, path: str, body: dict[str, str] | None = None) -> str:
     assert ann.http.post("/api/v1/session/proof", json={"password": PASSWORD}).status_code == 204
-    answer = ann.http.request(method, f"/api/v1/account/{path}", json=body)
+    answer = ann.http.request(method, f"/api/v1/account/{path}", json=body or {})
     assert answer.status_code in (200, 201), answer.text
     return str(answer.json().get("public_key"))
 
 
-async def commit_and_push(desk: Workspace, user: BrowserUser, message: str) -> None:
+async def commit_and_push(desk: Workspace, user: BrowserUser, repository: Path) -> None:
     """In a terminal of the editor, whose folder is the repository."""
+    (desk.home / "push").write_text("git commit -q --allow-empty -m pushed && git push -q\n")
     tab = await user.opens(desk.url)
     await tab.open_terminal()
-    await runs(tab, f"git commit -q --allow-empty -m {message} && git push -q && echo it is {message}ed")
-    await tab.reads(f"it is {message}ed")
+    await runs(tab, "sh ~/push")
+    await until(lambda: len(commits(repository)) > 1, "the push", say=lambda: setup_log(desk))
 
 
 async def test_over_https_with_a_token(
@@ -77,8 +78,8 @@ async def test_over_https_with_a_token(
     put(ann, "PUT", f"git-credentials/{git_host}/token", {"username": "ann", "token": TOKEN})
     desk = await opened(ann, hub, authority, f"https://{git_host}/private.git")
     await until((desk.home / "private" / "readme.md").exists, "the clone", say=lambda: setup_log(desk))
-    await commit_and_push(desk, user, "push")
-    assert commits(root / "private.git")[0] == f"{ann.username} <{ann.username}@localhost> push"
+    await commit_and_push(desk, user, root / "private.git")
+    assert commits(root / "private.git")[0] == f"{ann.username} <{ann.username}@localhost> pushed"
 
     kept = subprocess.run(["grep", "-rlF", TOKEN, hub.data], capture_output=True, text=True, check=False).stdout
     assert kept == ""
@@ -100,8 +101,8 @@ async def test_over_ssh_with_a_key_that_we_made(
     with ssh_server(tmp_path, host, port, public_key):
         desk = await opened(ann, hub, authority, f"ssh://root@{host}:{port}{root}/private.git")
         await until((desk.home / "private" / "readme.md").exists, "the clone", say=lambda: setup_log(desk))
-        await commit_and_push(desk, user, "push")
-        assert commits(root / "private.git")[0].endswith(" push")
+        await commit_and_push(desk, user, root / "private.git")
+        assert commits(root / "private.git")[0].endswith(" pushed")
         await desk.brought_to("STANDBY")
     assert subprocess.run(["grep", "-rl", "PRIVATE KEY", desk.home], capture_output=True, check=False).stdout == b""
 

@@ -112,6 +112,8 @@ async def test_a_port_that_starts_to_listen_is_told_and_opened_at_its_own_addres
     await desk.brought_to("RUNNING")
     tab = await user.opens(desk.url if mode == "subdomain" else desk.by_path)
     await shows_the_repository(tab.page)
+    # Until the editor knows what is open already, and the setup has changed the variables of terminals.
+    await notification(tab.page, "Ports of this repository").wait_for()
     await tab.open_terminal()
     await runs(tab, f"$NODE_EXEC_PATH ../echo.js {port}")
     await tab.reads("it listens")
