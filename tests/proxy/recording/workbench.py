@@ -33,6 +33,7 @@ FILES = {
 SETTINGS = {
     "chat.disableAIFeatures": True,
     "files.autoSave": "off",  # a save is a save
+    "terminal.integrated.environmentChangesRelaunch": False,  # a terminal that a test types into stays the same one
     "terminal.integrated.gpuAcceleration": "off",  # rows of text can be read
 }
 SETTINGS_FILE = ".local/share/code-server/User/settings.json"
