@@ -128,8 +128,11 @@ async def test_more_than_an_agent_takes_is_refused_and_it_goes_on_waiting() -> N
 async def test_a_port_is_led_to_as_before_while_it_waits() -> None:
     async with a_waiting_agent() as (address, _):
         server = socket.create_server(("127.0.0.1", 0))
-        with server, await dial(address, KEY, server.getsockname()[1]):
-            pass
+        with server, await dial(address, KEY, server.getsockname()[1]) as caller:
+            inside, _ = server.accept()
+            with inside:
+                inside.sendall(b"hello")
+                assert await asyncio.get_running_loop().sock_recv(caller, 5) == b"hello"
 
 
 @pytest.mark.parametrize("credential", [("a\nb", "c", "d"), ("a", "b\r", "c"), ("a", "b", "c\0")])
