@@ -348,7 +348,7 @@ export default {
   "own.visible": "Inside a workspace they can be seen by whoever is in it: you, or an administrator who enters it, which the audit log keeps.",
   "access.title": "Signing in",
   "identity.title": "Git identity",
-  "identity.text": "Who your commits are by. Without a name and an email address git refuses to commit.",
+  "identity.text": "Who your commits are by. Empty: the name of your account.",
   "identity.email": "Email",
   "identity.clear.sure": "Workspaces no longer know your name and email address from their next start on. Commits that exist keep theirs.",
   "profile.clear": "Remove",

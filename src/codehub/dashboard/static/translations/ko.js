@@ -410,7 +410,7 @@ export default {
   "own.visible": "워크스페이스 안에서는 그 안에 있는 사람이 볼 수 있습니다: 나, 또는 그곳에 들어온 관리자. 관리자가 들어오면 감사 기록에 남습니다.",
   "access.title": "로그인",
   "identity.title": "Git 이름과 이메일",
-  "identity.text": "커밋에 남는 작성자입니다. 이름과 이메일이 없으면 git이 커밋을 거부합니다.",
+  "identity.text": "커밋에 적히는 사람입니다. 비워 두면 계정 이름을 씁니다.",
   "identity.email": "이메일",
   "identity.clear.sure": "워크스페이스는 다음 시작부터 이름과 이메일을 모릅니다. 이미 있는 커밋은 그대로입니다.",
   "profile.clear": "지우기",
