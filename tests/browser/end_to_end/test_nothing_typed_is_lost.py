@@ -3,6 +3,7 @@
 VS Code saves nothing by itself here. Each thing that happens to it is a row; most rows are of the long tier.
 """
 
+import asyncio
 import json
 import re
 import signal
@@ -13,7 +14,7 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from playwright.async_api import Error
+from playwright.async_api import Error, Route
 
 from tests.browser.end_to_end.browser_user import BrowserUser, arrived, until
 from tests.browser.end_to_end.installation import Installation, Person, Workspace
@@ -140,6 +141,43 @@ async def test_nothing_typed_is_lost(happens: Happening, desk: Workspace, tab: T
     await tab.open_file("notes.txt")
     await types(tab, BEFORE)
     await happens(desk, tab, hub)
+    await is_saved_after_all(desk, tab)
+
+
+async def test_what_is_typed_before_the_extension_listens_is_no_conflict(
+    desk: Workspace, user: BrowserUser, hub: Installation
+) -> None:
+    """On a busy machine it starts seconds after the editor can be typed into."""
+    typed = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await typed.wait()
+        await route.continue_()
+
+    await user.context.route("**/_codehub/editor", hold)
+    tab = await user.opens(desk.url)
+    await tab.open_file("notes.txt")
+    await types(tab, BEFORE)
+    assert await tab.page.locator("text=Sleeps in").count() == 0
+    typed.set()
+    await tab.page.wait_for_selector("text=Sleeps in")
+    await tab.page.wait_for_timeout(1000)
+    await killed(desk, tab, hub)
+    await is_saved_after_all(desk, tab)
+
+
+async def test_a_backup_that_outlived_the_save_is_no_conflict(desk: Workspace, tab: Tab) -> None:
+    """VS Code removes its own backup after it has saved; the workspace may be gone in between."""
+    await tab.open_file("notes.txt")
+    await types(tab, BEFORE)
+    backups = desk.home / ".local/share/code-server/User/Backups"
+    await until(lambda: any(BEFORE in each.read_text() for each in backups.glob("*/vscode-remote/*")), "a backup")
+    kept = {each: each.read_text() for each in backups.glob("*/vscode-remote/*")}
+    await desk.brought_to("STANDBY")
+    await tab.page.wait_for_selector(f"#title:has-text('{desk.name} is asleep')")
+    for path, text in kept.items():
+        path.write_text(text)
+    await wakes(tab)
     await is_saved_after_all(desk, tab)
 
 

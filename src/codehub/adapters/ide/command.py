@@ -36,10 +36,11 @@ FIRST_SETTINGS = json.dumps(
 have no room beside the second side bar, nor its text beside the minimap."""
 
 _LAUNCH = """\
-home=$1 settings=$2/User/settings.json setup=$4
+home=$1 data=$2 settings=$2/User/settings.json setup=$4
 [ -e "$settings" ] || { mkdir -p "${settings%/*}" && printf '%s\\n' "$3" > "$settings"; }
 shift 4
 export NODE_EXEC_PATH="$1"
+[ ! -d "$data/User/Backups" ] || "$1" "$setup" backups "$data"
 folder=$home
 if [ -n "${CODEHUB_GIT_URL:-}${CODEHUB_DOTFILES_URL:-}" ]; then
     folder=$("$1" "$setup" folder "$home")

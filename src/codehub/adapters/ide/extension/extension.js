@@ -437,7 +437,17 @@ class Journal {
   }
 
   opened(document) {
-    if (this.concerns(document) && !document.isDirty) this.known.set(document.uri.toString(), [hash(document.getText())]);
+    if (!this.concerns(document)) return;
+    if (document.isDirty) this.foundUnsaved(document);
+    else this.known.set(document.uri.toString(), [hash(document.getText())]);
+  }
+
+  // Typed before we listened: what it was typed into is on disk.
+  async foundUnsaved(document) {
+    const key = document.uri.toString();
+    const bytes = document.isUntitled ? null : await vscode.workspace.fs.readFile(document.uri).then(undefined, () => null);
+    if (bytes && !this.known.has(key)) this.known.set(key, [hash(new TextDecoder().decode(bytes))]);
+    this.changed(document);
   }
 
   remember(document) {

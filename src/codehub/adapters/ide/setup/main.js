@@ -4,11 +4,13 @@
 //   main.js folder HOME           prints the folder that the IDE opens, and makes it
 //   main.js run HOME IDE...       does what is not done yet; after a failure it stays, and tries again when asked
 //   main.js ended HOME            notes that a run was ended from outside
+//   main.js backups DATA          removes VS Code's backups of what is saved
 //
 // IDE... is the command line of code-server. What is wanted is in CODEHUB_GIT_URL, CODEHUB_GIT_REF, CODEHUB_DOTFILES_URL and
 // CODEHUB_DOTFILES_COMMAND. CODEHUB_DEVCONTAINER=off leaves devcontainer.json alone.
 
 const fs = require("node:fs");
+const { removeSaved } = require("./backups.js");
 const { Repository, folderToOpen } = require("./clone.js");
 const { DevContainer } = require("./devcontainer.js");
 const { Dotfiles } = require("./dotfiles.js");
@@ -84,6 +86,8 @@ function main([verb, home, ...words]) {
     console.log(folder);
   } else if (verb === "ended") {
     State.endedEarly(home);
+  } else if (verb === "backups") {
+    removeSaved(home);
   } else {
     return new Setup(home, words, process.env).run();
   }
