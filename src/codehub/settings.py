@@ -239,7 +239,7 @@ class Settings(BaseSettings):
 
     database_url: PostgresAddress = Field(
         validation_alias="CODEHUB_DATABASE_URL",
-        description="Where the truth about wishes and observations is kept. `codehub up` brings its own.",
+        description="Where what is desired and what was observed is kept. `codehub up` brings its own.",
     )
     redis_url: RedisAddress = Field(
         validation_alias="CODEHUB_REDIS_URL",
@@ -285,16 +285,16 @@ class Settings(BaseSettings):
     codehub_image: ImageName = Field(
         "codehub:latest",
         validation_alias="CODEHUB_IMAGE",
-        description="Our own image, which runs the storage jobs in containers and puts up the walls around workspaces.",
+        description="Our own image, which runs the storage jobs in containers and isolates the network of workspaces.",
     )
     docker_network: NetworkName | None = Field(
         None,
         validation_alias="CODEHUB_DOCKER_NETWORK",
         description="The network of workspaces, which we make. Unset: `codehub-` and our install id.",
     )
-    docker_walls: Firewall = Field(
+    docker_isolation: Firewall = Field(
         "ours",
-        validation_alias="CODEHUB_DOCKER_WALLS",
+        validation_alias="CODEHUB_DOCKER_ISOLATION",
         description="Who keeps workspaces from private networks and the engine's machine: `ours` puts rules into its "
         "packet filter, without which nothing starts; `operator` leaves that to you.",
     )
@@ -645,10 +645,11 @@ def field_must(field: FieldInfo) -> Must | None:
 
 
 REPLACED = {
+    "CODEHUB_DOCKER_WALLS": "CODEHUB_DOCKER_ISOLATION",
     "RECONCILER_INTERVAL": "COORDINATOR_ACTIVE_INTERVAL and COORDINATOR_IDLE_INTERVAL",
     "RECONCILER_RETRY_BACKOFF": "a wait that doubles from 1 s up to 5 minutes",
 }
-"""Settings of the specification that have no effect here, and what stands in their place."""
+"""Settings of the specification or of earlier versions that have no effect here, and what stands in their place."""
 
 
 def without_effect(environ: Mapping[str, str]) -> Iterator[str]:

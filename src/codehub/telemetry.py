@@ -181,7 +181,9 @@ EPOCH = Metric("codehub_leader_epoch", "gauge", "The fencing epoch of our last t
 EVENTS_PUBLISHED = Metric("codehub_events_published_total", "counter", "Messages put on the bus.", ("channel",))
 EVENT_GAPS = Metric("codehub_event_gaps_total", "counter", "Starts of the notification feed; each causes a resync.")
 ACTIVITY_DRAINED = Metric("codehub_activity_drained_total", "counter", "Activity marks moved from the bus to rows.")
-TTL_STOPS = Metric("codehub_ttl_stops_total", "counter", "Wishes lowered by the TTL runner.", ("ttl",))
+TTL_STOPS = Metric(
+    "codehub_ttl_stops_total", "counter", "Workspaces that the TTL runner stopped or archived.", ("ttl",)
+)
 TTL_HELD = Metric("codehub_ttl_held_total", "counter", "TTL runs that stopped nobody since activity could not be read.")
 GC_RUNS = Metric("codehub_gc_runs_total", "counter", "Runs of the garbage collector.", ("outcome",))
 GC_REFUSALS = Metric(

@@ -10,12 +10,13 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryBus, MemoryNotifier
-from codehub.adapters.notices import BusNotifier
+from codehub.adapters.notifiers import BusNotifier
 from codehub.api import access_watch, events
 from codehub.api.access_watch import AccessWatch
 from codehub.api.dependencies import ApiSite
 from codehub.api.events import Event, EventHub, Listener, writes
 from codehub.coordinator.event_listener import EventListener
+from codehub.domain import notices
 from codehub.domain.errors import Unreachable
 from codehub.domain.identity import Role, Scope
 from codehub.domain.workspace import Operation, Phase, Progress
@@ -174,7 +175,7 @@ async def test_notices_reach_admins_alone_whatever_they_listen_to(api: MemoryApi
     ):
         for stream in (hers, own, everything):
             await stream.until("snapshot")
-        await notifier.notify("backend does not answer", {"backend": "runtime", "error": "refused"})
+        await notifier.notify(notices.backend_silent("runtime", "refused"))
         expected = {"subject": "backend does not answer", "details": {"backend": "runtime", "error": "refused"}}
         assert await own.until("notice") == expected
         assert await everything.until("notice") == expected

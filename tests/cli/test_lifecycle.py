@@ -61,7 +61,7 @@ def test_recovering_waits_for_the_recovery(ann: Terminal, server: ApiServer) -> 
     assert "codehub: demo is in ERROR (ImagePullFailed): " in failed.err
     assert "`codehub ws recover demo`" in failed.err
     again = ann("ws", "start", "demo")
-    assert again.lines() == ["demo is in ERROR; the wish is kept. See `codehub ws show demo`."]
+    assert again.lines() == ["demo is in ERROR; the request is kept. See `codehub ws show demo`."]
     assert "ImagePullFailed" in ann.done("ws", "show", "demo")
 
     still = ann("ws", "recover", "demo", "--wait", "--timeout", "60")

@@ -14,9 +14,8 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain import naming, operations
 from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import BackendError, Conflict, Stale
-from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
+from codehub.domain.gc_rules import REQUEST_LIFETIME_SECONDS, BackendResource, ResourceKind, RestorePoint
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
 from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
@@ -229,11 +228,11 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 ) -> None:
     await database.collector().ask("ann", ["too-many"])
     if isinstance(database, MemoryDatabase):
-        late = database.state.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
+        late = database.state.now() + timedelta(seconds=REQUEST_LIFETIME_SECONDS)
         monkeypatch.setattr(database.state, "now", lambda: late)
     else:
         url: str = request.getfixturevalue("database_url")
-        await ask(url, f"UPDATE gc_requests SET asked_at = asked_at - interval '{REQUEST_LIVES_SECONDS} s'")
+        await ask(url, f"UPDATE gc_requests SET asked_at = asked_at - interval '{REQUEST_LIFETIME_SECONDS} s'")
     assert await database.marks(await epoch_of(database)).pending() is None
 
 

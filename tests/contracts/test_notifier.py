@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from codehub.adapters.memory import MemoryNotifier
-from codehub.adapters.notices import LogNotifier, WebhookNotifier
+from codehub.adapters.notifiers import LogNotifier, WebhookNotifier
+from codehub.domain.notices import Notice
 from codehub.telemetry import Metrics
 
 
@@ -59,25 +60,27 @@ def outcomes(metrics: Metrics) -> dict[str, float]:
 async def test_a_webhook_is_told(webhook: Webhook, status: int, outcome: str) -> None:
     webhook.status, metrics = status, Metrics()
     address = f"http://127.0.0.1:{webhook.server_port}/hook?token=secret"
-    await WebhookNotifier(address, metrics).notify("workspace in ERROR", {"workspace": "w", "reason": "Timeout"})
+    await WebhookNotifier(address, metrics).notify(
+        Notice("workspace in ERROR", {"workspace": "w", "reason": "Timeout"})
+    )
     assert webhook.bodies == [{"subject": "workspace in ERROR", "details": {"workspace": "w", "reason": "Timeout"}}]
     assert outcomes(metrics) == {outcome: 1}
 
 
 async def test_a_redirect_is_not_followed(webhook: Webhook) -> None:
     webhook.status = 307
-    await WebhookNotifier(f"http://127.0.0.1:{webhook.server_port}/hook", Metrics()).notify("x", {})
+    await WebhookNotifier(f"http://127.0.0.1:{webhook.server_port}/hook", Metrics()).notify(Notice("x", {}))
     assert webhook.paths == ["/hook"]
 
 
 async def test_a_webhook_that_is_not_there_fails_nobody() -> None:
     metrics = Metrics()
-    await WebhookNotifier("http://127.0.0.1:1/", metrics).notify("x", {})
+    await WebhookNotifier("http://127.0.0.1:1/", metrics).notify(Notice("x", {}))
     assert outcomes(metrics) == {"unreachable": 1}
 
 
 async def test_the_others_never_raise_either() -> None:
     memory = MemoryNotifier()
-    await memory.notify("x", {"event": "y"})
-    await LogNotifier().notify("x", {"workspace": "w"})
+    await memory.notify(Notice("x", {"event": "y"}))
+    await LogNotifier().notify(Notice("x", {"workspace": "w"}))
     assert memory.notices == [("x", {"event": "y"})]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from codehub.coordinator.process import BROKEN, RESTORED
+from codehub.domain.notices import isolation_broken, isolation_restored
 from tests.coordinator.harness import CoordinatorHarness, in_virtual_time
 
 
@@ -18,12 +18,12 @@ async def test_each_disorder_is_told_and_one_that_lasts_only_once() -> None:
     state.disturb_isolation("missing: -A INPUT", holds=True)
     state.disturb_isolation("iptables does not work", holds=False)
     await asyncio.sleep(1)
-    told = [(subject, details["details"]) for subject, details in harness.notifier.notices]
+    told = harness.notifier.notices
     assert told == [
-        (RESTORED, "missing: -A INPUT"),
-        (BROKEN, "iptables does not work"),
-        (RESTORED, "missing: -A INPUT"),
-        (BROKEN, "iptables does not work"),
+        isolation_restored("missing: -A INPUT"),
+        isolation_broken("iptables does not work"),
+        isolation_restored("missing: -A INPUT"),
+        isolation_broken("iptables does not work"),
     ]
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)

@@ -106,7 +106,7 @@ CASES = {
     "the wish changed between tries": Case(
         busy(with_home(desired_state=Desired.STANDBY), Operation.STARTING, retry_at=NOW + timedelta(seconds=9)),
         {"operation": "NONE"},
-        "wish_changed",
+        "desired_state_changed",
         volume=HOME,
     ),
     "relapse": Case(

@@ -16,7 +16,6 @@ from codehub.coordinator.usage_sampler import (
     DISK_SECONDS,
     FORGET_DISK_SECONDS,
     MOST_HOMES,
-    NEARLY_FULL,
     UsageSampler,
 )
 from codehub.domain.errors import Stale
@@ -224,7 +223,7 @@ async def test_admins_hear_once_that_the_shared_disk_is_nearly_full() -> None:
     for _ in range(3):
         await asyncio.sleep(await sampling.sampler.tick())
     told = [subject for subject, _ in sampling.harness.notifier.notices]
-    assert told == [NEARLY_FULL]
+    assert told == ["the disk that workspaces share is nearly full"]
     sampling.state.volumes[str(key)].used_bytes = GB
     await asyncio.sleep(await sampling.sampler.tick())
     sampling.state.volumes[str(key)].used_bytes = 10 * GB

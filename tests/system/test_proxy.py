@@ -369,7 +369,7 @@ async def test_metrics_count_by_route(deployment: ProxyDeployment, proxy: ProxyP
     assert (await proxy.ask(visit.host, "/")).status == 401
     await eventually(lambda: grew("ide", "2xx", 5), TIMEOUT_SECONDS)
     await eventually(lambda: grew("api", "5xx", 1), TIMEOUT_SECONDS)
-    await eventually(lambda: grew("door", "4xx", 1), TIMEOUT_SECONDS)
+    await eventually(lambda: grew("front_door", "4xx", 1), TIMEOUT_SECONDS)
 
 
 async def test_log_lines_have_ids_and_no_secret(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:

@@ -150,7 +150,7 @@ async def test_a_wish_that_changed_between_attempts_is_planned_anew(hub: RemoteI
     assert shown["op_id"] != begun
     assert shown["error"] is None
     ended = [(entry["before"], entry["reason"]) for entry in await ws.ledger("operation_ended")]
-    assert ("STARTING", "wish_changed") in ended
+    assert ("STARTING", "desired_state_changed") in ended
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
 """Routes for an orchestrator. Alive: this process answers. Ready: it can do its work. Metrics: for Prometheus.
 
-The API without Redis, archives or a leading coordinator is still of use (people can look, and wishes are stored), so
+The API without Redis, archives or a leading coordinator is still of use (people can look, and requests are stored), so
 these are reported and do not take it out of service; the database does. Metrics name no person, yet tell much about an
 installation: an admin's credential reads them, one with the `read` scope is enough for a scraper.
 """

@@ -1,6 +1,6 @@
 """Routes for workspaces: list, create, show, change and delete them; and the templates and limits for creating one.
 
-A wish is accepted (202) and carried out by the controller.
+A change of the desired state is accepted (202) and carried out by the controller.
 """
 
 from dataclasses import replace
@@ -191,7 +191,7 @@ async def delete_workspace(
 async def list_workspace_events(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[LedgerEntryShown]:
-    """What happened, newest first: each wish and operation with who and why."""
+    """What happened, newest first: each request and operation with who and why."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
     await parts.access_audit.viewed(caller, owned, AuditAction.READ_EVENTS)
     before = rendering.decode_number("events", cursor)

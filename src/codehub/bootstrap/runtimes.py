@@ -28,6 +28,7 @@ from codehub.adapters.ide import (
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.sandbox import SandboxTools
+from codehub.bootstrap.workspace_environment import ca_bundle, workspace_environment
 from codehub.domain.errors import BackendError, CodeHubError
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Resources
@@ -63,27 +64,11 @@ def docker_site(settings: Settings, install: str) -> DockerSite:
     )
 
 
-def workspace_environment(settings: Settings) -> dict[str, str]:
-    """The variables that every workspace gets by the settings, whatever its runtime and its template."""
-    gallery = settings.extension_gallery
-    return {} if gallery is None else {"EXTENSIONS_GALLERY": gallery}
-
-
-def ca_bundle(settings: Settings) -> bytes:
-    """The operator's own certificate authorities, as PEM; empty if there are none."""
-    if settings.ca_bundle is None:
-        return b""
-    try:
-        return settings.ca_bundle.read_bytes()
-    except OSError as error:
-        raise BackendError(f"CODEHUB_CA_BUNDLE {settings.ca_bundle} cannot be read: {error.strerror}") from error
-
-
 @asynccontextmanager
 async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[DockerRuntime]:
     engine, site = engine_of(settings), docker_site(settings, install)
     runtime = DockerRuntime(
-        engine, site, isolation=NetworkIsolation(engine, site, ours=settings.docker_walls == "ours")
+        engine, site, isolation=NetworkIsolation(engine, site, ours=settings.docker_isolation == "ours")
     )
     try:
         yield runtime
@@ -193,7 +178,7 @@ async def engine_remaps_users(settings: Settings) -> bool:
 
 async def missing_network_isolation(settings: Settings, install: str) -> str:
     """Which of the network isolation's rules are missing; empty if none, or if isolation is left to the operator."""
-    if settings.docker_walls != "ours":
+    if settings.docker_isolation != "ours":
         return ""
     async with docker_runtime(settings, install) as runtime:
         try:

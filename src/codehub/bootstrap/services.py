@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.encryption import AesKeyring
-from codehub.adapters.notices import BusNotifier, LogNotifier, WebhookNotifier
+from codehub.adapters.notifiers import BusNotifier, LogNotifier, WebhookNotifier
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
@@ -25,16 +25,15 @@ from codehub.bootstrap.policies import limits, session_rules, tuning
 from codehub.bootstrap.runtimes import (
     WorkspaceRuntime,
     archive_url,
-    ca_bundle,
     docker_runtime,
     ide,
     jobs,
     open_archives,
     private_data_dir,
     processes,
-    workspace_environment,
 )
 from codehub.bootstrap.secrets import open_keyring
+from codehub.bootstrap.workspace_environment import ca_bundle, workspace_environment
 from codehub.coordinator.context import Dependencies
 from codehub.coordinator.gc_runner import GcScanner
 from codehub.coordinator.process import Coordinator, gc_scanner

@@ -14,10 +14,10 @@ import typer
 
 from codehub.cli.client import AsJson, Yes
 from codehub.cli.output import FAILED, print_json, table
+from codehub.domain.gc_rules import REQUEST_LIFETIME_SECONDS
 from codehub.domain.gc_safety import WAIVABLE
 from codehub.domain.naming import Backend
 from codehub.domain.workspace import RecoverAction
-from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]
     if leader is None or leader.is_silent:
         return {"error": "nobody leads, so nobody can sweep; start one with `codehub coordinator`"}
     request = await services.collector.ask("admin", waived)
-    for _ in range(REQUEST_LIVES_SECONDS):
+    for _ in range(REQUEST_LIFETIME_SECONDS):
         found = await services.collector.request(request)
         if found is not None and found.report is not None:
             return found.report

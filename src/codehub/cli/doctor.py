@@ -178,10 +178,10 @@ async def network_isolation(settings: "Settings") -> Finding:
     from codehub.bootstrap.services import install_id
 
     if settings.runtime != "docker":
-        return ok("walls", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
-    if settings.docker_walls != "ours":
+        return ok("isolation", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
+    if settings.docker_isolation != "ours":
         advice = "`codehub doctor --probe` tries from inside whether your own firewall holds."
-        return warn("walls", "left to the operator (CODEHUB_DOCKER_WALLS)", advice)
+        return warn("isolation", "left to the operator (CODEHUB_DOCKER_ISOLATION)", advice)
     async with open_database(settings) as database:
         install = await install_id(settings, database)
     missing = await missing_network_isolation(settings, install)
@@ -189,12 +189,12 @@ async def network_isolation(settings: "Settings") -> Finding:
         advice = (
             "A leader puts them up when it begins, and no workspace starts without them; see its log if they stay away."
         )
-        return warn("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+        return warn("isolation", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
     disturbed = await isolation_disturbances(settings, install)
     if disturbed:
         advice = "They were put back; what removes them? If workspaces lost the outside, restart the Docker engine."
-        return warn("walls", f"up now; {len(disturbed)} times not, the last: {disturbed[-1]}", advice)
-    return ok("walls", "workspaces are kept from this machine, private networks, metadata and each other")
+        return warn("isolation", f"up now; {len(disturbed)} times not, the last: {disturbed[-1]}", advice)
+    return ok("isolation", "workspaces are kept from this machine, private networks, metadata and each other")
 
 
 async def disk_limits(settings: "Settings") -> Finding:
@@ -386,7 +386,7 @@ async def trusted_proxies(settings: "Settings") -> Finding:
         return ok("who asks", "no proxy before the front door is known of (CODEHUB_PUBLIC_URL is not https)")
     if settings.proxy_trusted_proxies is None:
         seen = "nobody's word is taken on who asks, so all behind the TLS proxy count as one address"
-        advice = "Name it in CODEHUB_PROXY_TRUSTED_PROXIES, or one stranger's wrong passwords make everybody wait."
+        advice = "Name it in CODEHUB_PROXY_TRUSTED_PROXIES, or somebody's wrong passwords make everybody wait."
         return warn("who asks", seen, advice)
     return ok("who asks", f"the word of {settings.proxy_trusted_proxies} is taken on it")
 
@@ -423,7 +423,7 @@ SERVICE_CHECKS: dict[str, DoctorCheck] = {
     "redis": redis,
     "archives": archive_store,
     "backends": backends,
-    "walls": network_isolation,
+    "isolation": network_isolation,
     "disk limits": disk_limits,
     "secrets": secrets,
     "sudo": sudo,

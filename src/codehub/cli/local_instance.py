@@ -1,7 +1,7 @@
 """The installation that `codehub up` runs on this machine.
 
 While it runs, a private file in its data directory tells the commands of an operator where it is. `codehub up
---stop-all` stops what a `codehub up` left running as its owners would: each workspace is wished to STANDBY, and a
+--stop-all` stops what a `codehub up` left running as its owners would: each workspace is asked to become STANDBY, and a
 coordinator does the rest, the one of the `codehub up` that runs or one of our own on the databases of the data
 directory. So nothing starts again at the next `codehub up`.
 """

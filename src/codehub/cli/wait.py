@@ -1,4 +1,4 @@
-"""`--wait`: what the workspace is doing until it is where it was wished, with a bar while bytes move."""
+"""`--wait`: what the workspace is doing until it is where it was asked to be, with a bar while bytes move."""
 
 import shlex
 import time
@@ -24,7 +24,7 @@ def finish(client: Client, asked: Json, doing: str, *, wait: bool, timeout: floa
     elif wait:
         output.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
     elif ws["phase"] == "ERROR" and ws["is_at_rest"]:
-        raise ClientFailed(f"{ws['name']} is in ERROR; the wish is kept. See `codehub ws show {_quoted(ws)}`.")
+        raise ClientFailed(f"{ws['name']} is in ERROR; the request is kept. See `codehub ws show {_quoted(ws)}`.")
     else:
         output.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
 

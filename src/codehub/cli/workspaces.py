@@ -271,7 +271,7 @@ def start(workspace: Which, wait: Wait = False, timeout: Timeout = WAIT_SECONDS,
 
     Example: `codehub ws start demo --wait`
     """
-    _wish(workspace, "RUNNING", "Starting", wait=wait, timeout=timeout, as_json=as_json)
+    _request(workspace, "RUNNING", "Starting", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("stop")
@@ -280,7 +280,7 @@ def stop(workspace: Which, wait: Wait = False, timeout: Timeout = WAIT_SECONDS, 
 
     Example: `codehub ws stop demo --wait`
     """
-    _wish(workspace, "STANDBY", "Stopping", wait=wait, timeout=timeout, as_json=as_json)
+    _request(workspace, "STANDBY", "Stopping", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("archive")
@@ -289,7 +289,7 @@ def archive(workspace: Which, wait: Wait = False, timeout: Timeout = WAIT_SECOND
 
     Example: `codehub ws archive demo --wait`
     """
-    _wish(workspace, "ARCHIVED", "Archiving", wait=wait, timeout=timeout, as_json=as_json)
+    _request(workspace, "ARCHIVED", "Archiving", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("delete")
@@ -443,7 +443,7 @@ def ttl_of(text: str) -> int | None:
     return 0 if text == NEVER else seconds_of(text)
 
 
-def _wish(workspace: str, desired: str, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
+def _request(workspace: str, desired: str, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
         found = find(client, workspace)
         ws = client.patch(f"/workspaces/{found['id']}", {"desired_state": desired})

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from codehub.domain import notices
 from codehub.domain.errors import BackendError, CircuitOpen, Stale, Unreachable, WrongBackend
 from codehub.domain.judge import ArchiveState, ContainerSeen
 from codehub.domain.naming import Backend, owner_key, wrong_backend_message
@@ -120,9 +121,9 @@ class BackendNotices:
         while True:
             backend, error = await self._waiting.get()
             if error is None:
-                await self._notifier.notify("backend answers again", {"backend": backend})
+                await self._notifier.notify(notices.backend_answers(backend))
             else:
-                await self._notifier.notify("backend does not answer", {"backend": backend, "error": error})
+                await self._notifier.notify(notices.backend_silent(backend, error))
 
 
 @dataclass(slots=True)

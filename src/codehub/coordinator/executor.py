@@ -111,7 +111,7 @@ class Executor:
         if next_operation(self.row) is Operation.STARTING:
             await self._progressed(progress, excuse=True)
         else:
-            await self._record(operations.abandon(self.row), "wish_changed")
+            await self._record(operations.abandon(self.row), "desired_state_changed")
 
     async def _given(self) -> StartContents:
         """What the owner and the template keep for a start, as it is now."""

@@ -18,7 +18,7 @@ from uuid import UUID
 import structlog
 
 from codehub.coordinator.context import TermContext
-from codehub.domain import naming
+from codehub.domain import naming, notices
 from codehub.domain.errors import BackendError, Unreachable, VolumeInUse
 from codehub.domain.gc_rules import (
     BackendResource,
@@ -351,7 +351,7 @@ class GcRunner:
         """Notify the admins of each reason once, until it is gone."""
         for reason, message in reasons.items():
             if reason not in self._notified:
-                await self._notifier.notify("garbage collection stopped", {"reason": reason, "message": message})
+                await self._notifier.notify(notices.collection_stopped(reason, message))
         self._notified = set(reasons)
 
     async def _sweep(self, report: CollectionReport) -> CollectionReport:

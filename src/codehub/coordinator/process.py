@@ -23,6 +23,7 @@ from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
 from codehub.coordinator.usage_sampler import UsageSampler
+from codehub.domain import notices
 from codehub.domain.errors import BackendError, CodeHubError, Stale, Unreachable, WrongBackend
 from codehub.ports.runtime import IsolationReport, Runtime
 from codehub.ports.signals import Notifier
@@ -43,8 +44,6 @@ from codehub.telemetry import (
 
 log = structlog.get_logger()
 
-RESTORED = "the isolation of workspaces was broken and has been restored"
-BROKEN = "workspaces are not isolated: none is started"
 STALE_PASS_SECONDS = 60.0
 RESTART_CAP_SECONDS = 30.0
 FIRST_RUN_SECONDS = 300.0
@@ -343,9 +342,9 @@ class IsolationWatch:
         if not report.holds and report.message == self._told:
             return
         self._told = "" if report.holds else report.message
-        subject = RESTORED if report.holds else BROKEN
+        notice = notices.isolation_restored if report.holds else notices.isolation_broken
         self._metrics.add(ISOLATION_DISTURBED, holds=str(report.holds).lower())
-        await self._notifier.notify(subject, {"details": report.message})
+        await self._notifier.notify(notice(report.message))
 
 
 def gc_scanner(dependencies: Dependencies, tuning: Tuning) -> GcScanner:

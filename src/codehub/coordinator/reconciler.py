@@ -13,7 +13,7 @@ from uuid import UUID
 from codehub.coordinator.context import TermContext
 from codehub.coordinator.executor import STARTED, Executor
 from codehub.coordinator.observer import Observer
-from codehub.domain import failures, naming, operations
+from codehub.domain import failures, naming, notices, operations
 from codehub.domain.errors import REASONS, BackendError, JobInterrupted, Unreachable
 from codehub.domain.failures import Failure, settle_health
 from codehub.domain.judge import ArchiveState, Facts, judge
@@ -109,7 +109,7 @@ class Reconciler:
         row = await self._statuses.record(it.loaded, after, reason=reason)
         _count_change(self._metrics, it.loaded, row, it.now)
         if row.phase is Phase.ERROR and row.error_info != it.loaded.error_info:
-            await self._tell(row)
+            await self._notifier.notify(notices.workspace_in_error(row))
         if row.home.passed_over != it.loaded.home.passed_over:
             await self._tell_of_newer_home(row, it.loaded)
         return row
@@ -129,7 +129,7 @@ class Reconciler:
             case TimedOut(elapsed, limit):
                 return failures.timed_out(ws, elapsed, limit, now), "timeout"
             case Abandon():
-                return operations.abandon(ws), "wish_changed"
+                return operations.abandon(ws), "desired_state_changed"
             case CrashedAfterStart():
                 return failures.crashed_after_start(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
             case ResetFailures():
@@ -202,7 +202,7 @@ class Reconciler:
         row = await self._statuses.record(before, after, reason=error.reason.value)
         _count_change(self._metrics, before, row, now)
         if row.phase is Phase.ERROR:
-            await self._tell(row)
+            await self._notifier.notify(notices.workspace_in_error(row))
             return 0.0
         pause = max((row.retry_at - now).total_seconds(), SOON_SECONDS) if row.retry_at else SOON_SECONDS
         if REASONS[error.reason].is_outage:
@@ -248,14 +248,7 @@ class Reconciler:
         newest = await self._newest_readable(ws, besides=ws.archive_key)
         moved = operations.lost_archive_replaced(ws, newest)
         state = ArchiveState.READABLE if newest else ArchiveState.UNKNOWN
-        await self._notifier.notify(
-            "archive lost beside a living volume",
-            {
-                "workspace": str(ws.id),
-                "lost": ws.archive_key,
-                "now": newest,
-            },
-        )
+        await self._notifier.notify(notices.archive_lost(ws.id, ws.archive_key, newest))
         return judge(moved, replace(it.facts, archive=state), it.now), "archive_lost"
 
     async def _newest_readable(self, ws: Workspace, besides: str | None) -> str | None:
@@ -267,29 +260,10 @@ class Reconciler:
                 return point.key
         return None
 
-    async def _tell(self, row: Workspace) -> None:
-        error = row.error_info
-        await self._notifier.notify(
-            "workspace in ERROR",
-            {
-                "workspace": str(row.id),
-                "name": row.name,
-                "reason": error.reason.value if error else "",
-                "message": error.message if error else "",
-            },
-        )
-
     async def _tell_of_newer_home(self, row: Workspace, loaded: Workspace) -> None:
         found = row.home.passed_over[len(loaded.home.passed_over) :]
-        await self._notifier.notify(
-            "a home newer than the database was found",
-            {
-                "workspace": str(row.id),
-                "name": row.name,
-                "kept": [naming.volume_name(row.id, number) for number in found],
-                "opened": row.home_store_key,
-            },
-        )
+        kept = [naming.volume_name(row.id, number) for number in found]
+        await self._notifier.notify(notices.newer_home_found(row, kept))
 
 
 def _count_change(metrics: Metrics, before: Workspace, after: Workspace, now: datetime) -> None:

@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from codehub.coordinator.context import Dependencies, Tuning
+from codehub.domain import notices
 from codehub.domain.errors import CodeHubError, Stale
 from codehub.domain.usage import (
     ComputeUsage,
@@ -52,7 +53,6 @@ MOST_HOMES = 200
 DISK_SECONDS = 300.0
 """How old what is known of a disk may become before it is measured again; one that fills up is measured each time."""
 FORGET_DISK_SECONDS = 900.0
-NEARLY_FULL = "the disk that workspaces share is nearly full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,7 @@ class UsageSampler:
         )
         full = [disk for disk in warned if disk is not None]
         if full and not self._told_nearly_full:
-            details = {"free_bytes": full[0].free_bytes, "total_bytes": full[0].total_bytes, "workspaces": len(full)}
-            await self._notifier.notify(NEARLY_FULL, details)
+            await self._notifier.notify(notices.disk_nearly_full(full[0], len(full)))
         self._told_nearly_full = bool(full)
 
 

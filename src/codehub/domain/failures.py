@@ -182,7 +182,7 @@ def enter_error(ws: Workspace, failure: Failure, now: datetime) -> Workspace:
         retry_at=None,
     )
     if ws.operation is Operation.DELETING:
-        # a wish to delete is never given up: it is tried again, slowly, until it succeeds
+        # a request to delete is never given up: it is tried again, slowly, until it succeeds
         return replace(row, retry_at=now + DELETE_AGAIN)
     return row
 

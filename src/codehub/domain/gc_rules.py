@@ -14,6 +14,9 @@ from uuid import UUID
 from codehub.domain import naming
 from codehub.domain.workspace import Operation, Phase, Workspace
 
+REQUEST_LIFETIME_SECONDS = 600
+"""An admin's request for a collection that no leader took by then is void: nobody expects it any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:

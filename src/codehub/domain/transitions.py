@@ -42,7 +42,7 @@ TABLE: tuple[Transition, ...] = (
 )
 
 _BY_STATE: Mapping[tuple[Phase, Desired], Transition] = MappingProxyType(
-    {(row.phase, wish): row for row in TABLE for wish in row.desired},
+    {(row.phase, desired): row for row in TABLE for desired in row.desired},
 )
 
 GIVES_UP_VOLUME = (Desired.ARCHIVED, Desired.PENDING, Desired.DELETED)

@@ -12,9 +12,6 @@ from uuid import UUID
 from codehub.domain.gc_rules import BackendResource, RestorePoint
 from codehub.domain.workspace import Workspace
 
-REQUEST_LIVES_SECONDS = 600
-"""A request that no leader took by then is void: nobody expects it any more."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:

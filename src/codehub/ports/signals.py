@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
+from codehub.domain.notices import Notice
+
 NOTICES = "notices"
 """Last part of the bus channel on which the admins' event streams hear notices; no user has such an id."""
 
@@ -62,7 +64,7 @@ class Activity(Protocol):
 
 
 class Notifier(Protocol):
-    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+    async def notify(self, notice: Notice) -> None:
         """Tell the admins. Best effort: never raises."""
         ...
 

@@ -91,7 +91,7 @@ class WorkspaceStatuses(Protocol):
         ...
 
     async def active(self) -> Collection[UUID]:
-        """The rows that are not at rest: an operation, a phase that is not the wish, a one-off wish."""
+        """The rows that are not at rest: an operation, a phase that is not the desired state, a one-off request."""
         ...
 
     async def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:
@@ -108,8 +108,8 @@ class WorkspaceStatuses(Protocol):
         point: RestorePoint | None = None,
     ) -> Workspace:
         """Write the status fields that differ, if `operation` and `op_id` are still `before`'s, and `point` as a
-        restore point (an existing one of the same key is kept); else Stale. So is the beginning of a start whose wish
-        has changed since (`overtaken`). Returns the row as it now stands."""
+        restore point (an existing one of the same key is kept); else Stale. So is the beginning of a start whose
+        desired state has changed since (`overtaken`). Returns the row as it now stands."""
         ...
 
     async def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:
@@ -118,9 +118,9 @@ class WorkspaceStatuses(Protocol):
         ...
 
     async def pass_safe_point(self, workspace: Workspace) -> Workspace | None:
-        """One CAS: home.deleting_volume = true and live = false, if operation and op_id still hold and the wish still
-        gives the volume up (desired in GIVES_UP_VOLUME, or a restore is pending). None if the wish wants the volume
-        back; Stale if the operation is no longer ours."""
+        """One CAS: home.deleting_volume = true and live = false, if operation and op_id still hold and the desired
+        state still gives the volume up (desired in GIVES_UP_VOLUME, or a restore is pending). None if the desired
+        state wants the volume back; Stale if the operation is no longer ours."""
         ...
 
     async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:

@@ -32,7 +32,7 @@ class AccessLog:
             host=head.fields.host.decode("latin-1"),
             path=head.target.partition(b"?")[0].decode("latin-1"),
             status=status,
-            route="door" if forward is None else forward.route.name,
+            route="front_door" if forward is None else forward.route.name,
             peer=head.peer.decode("latin-1"),
             **(grant.log_fields() if isinstance(grant, HasLogFields) else {}),
         )

@@ -127,7 +127,7 @@ class ProxyServer(DownstreamServer):
         super().__init__(limits or ProxyLimits(), scheme.encode(), trusted_proxies)
         self.authorizer = authorizer
         self._access_log = access_log
-        self.own_answers = Route("door")
+        self.own_answers = Route("front_door")
         """The route of what the proxy answers itself."""
         self._decide = authorizer.decide
         self._clients: set[Downstream] = set()

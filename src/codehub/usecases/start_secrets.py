@@ -11,6 +11,7 @@ from uuid import UUID
 
 import structlog
 
+from codehub.domain import notices
 from codehub.domain.errors import Unreachable
 from codehub.domain.secrets import GitIdentity, OwnerKind, SecretKind, SecretOwner, template_owner
 from codehub.domain.workspace import Workspace
@@ -22,7 +23,6 @@ from codehub.ports.stores import Actor
 
 log = structlog.get_logger()
 
-NOT_OPENED = "secrets could not be opened"
 OWNER_NOTICE = "owner_notice"
 """The type of a bus message on an owner's channel whose subject and details the owner's event streams show."""
 
@@ -90,19 +90,15 @@ class WorkspaceSecrets:
             await self._tell(ws, given.left_out)
 
     async def _tell(self, ws: Workspace, left_out: Mapping[str, str]) -> None:
-        details = {
-            "workspace": str(ws.id),
-            "name": ws.name,
-            **_bounded({"names": sorted(left_out)}),
-            "why": "; ".join(sorted(set(left_out.values()))),
-        }
-        log.warning(NOT_OPENED, **details)
-        message = {"type": OWNER_NOTICE, "id": str(ws.id), "subject": NOT_OPENED, "details": details}
+        why = "; ".join(sorted(set(left_out.values())))
+        notice = notices.secrets_not_opened(ws, _bounded({"names": sorted(left_out)}), why)
+        log.warning(notice.subject, **notice.details)
+        message = {"type": OWNER_NOTICE, "id": str(ws.id), **notice._asdict()}
         try:
             await self.bus.publish(f"{self.sse_prefix}{ws.owner_id}", message)
         except Unreachable as error:
             log.warning("the owner's notice was not published", workspace=str(ws.id), error=str(error))
-        await self.notifier.notify(NOT_OPENED, details)
+        await self.notifier.notify(notice)
 
 
 def _start_secrets(opened: Sequence[tuple[StoredSecret, str]]) -> StartSecrets:

@@ -1,4 +1,4 @@
-"""Access to a workspace at its own host: who may enter, how a signed-in person gets there, and what they may wish
+"""Access to a workspace at its own host: who may enter, how a signed-in person gets there, and what they may ask
 there.
 
 The workspace's host never sees the platform's cookie. A ticket, valid once and for seconds, becomes a secret of that
@@ -131,7 +131,7 @@ class WorkspaceAccess:
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def wake(self, caller: WorkspaceCaller, workspace_id: UUID) -> Workspace:
-        """Wishes the workspace to run; however many ask, it is one start. In ERROR nothing is wished. LimitReached."""
+        """Asks for the workspace to run; however many ask, it is one start. In ERROR nothing changes. LimitReached."""
         workspace = await self._own(caller, workspace_id)
         broken = access_to(workspace).action is AccessAction.EXPLAIN_ERROR
         if broken or workspace.desired_state is Desired.RUNNING:

@@ -48,8 +48,8 @@ class CreateWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEdit:
-    """A change of a workspace: only the named fields, and the wish with them or not at all. A new name keeps the slug:
-    addresses that people know must not break."""
+    """A change of a workspace: only the named fields, and the desired state with them or not at all. A new name
+    keeps the slug: addresses that people know must not break."""
 
     fields: Mapping[str, object] = field(default_factory=dict)
     desired_state: Desired | None = None
@@ -70,7 +70,7 @@ class WorkspaceCommands:
     async def create(self, new: CreateWorkspace, workspace_id: UUID, actor: Actor, now: datetime) -> Workspace:
         name = checked_name(new.name)
         if new.desired_state is Desired.DELETED:
-            raise Invalid("A new workspace cannot be wished away.", "desired_state")
+            raise Invalid("A new workspace cannot be created as deleted.", "desired_state")
         row = Workspace(
             id=workspace_id,
             owner_id=new.owner_id,
@@ -202,7 +202,7 @@ class WorkspaceCommands:
         return await self.specs.change(workspace_id, decide, actor, reason="undelete")
 
     async def mark_deleted(self, workspace_id: UUID, robot: Actor) -> bool:
-        """Marks the row deleted at the end of DELETING, only if that is still wished."""
+        """Marks the row deleted at the end of DELETING, only if that is still desired."""
         done = False
 
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
@@ -265,8 +265,8 @@ def _from_archive(row: Workspace, archive: str, now: datetime) -> Workspace:
 
 
 def _after(last: datetime | None, now: datetime) -> datetime:
-    """A time for a new wish that is later than the last one's, also if the clock was put back: else it would count as
-    handled."""
+    """A time for a new request that is later than the last one's, also if the clock was put back: else it would count
+    as handled."""
     return now if last is None or last < now else last + timedelta(microseconds=1)
 
 

@@ -28,7 +28,7 @@ FRESH_SECONDS = 20.0
 _ANSWER_SECONDS = 40.0
 _LAST_LINES = 10_000
 _LOOK_AGAIN_SECONDS = 0.2
-_ADVICE = "set CODEHUB_DOCKER_WALLS=operator if a firewall of your own keeps workspaces from your network"
+_ADVICE = "set CODEHUB_DOCKER_ISOLATION=operator if a firewall of your own keeps workspaces from your network"
 
 
 class NetworkIsolation:

@@ -15,11 +15,11 @@ from codehub.adapters.memory.leadership import MemoryLeadership
 from codehub.adapters.memory.views import MemoryLedger, MemoryTraffic, MemoryUsageHistory, MemoryViews
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import Conflict, NotFound, Stale
-from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
+from codehub.domain.gc_rules import REQUEST_LIFETIME_SECONDS, BackendResource, ResourceKind, RestorePoint
 from codehub.domain.naming import Backend
 from codehub.domain.plan import wants_volume_gone
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Phase, Workspace
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, Mark, SweepDecision
+from codehub.ports.collector import CollectionRequest, CollectorData, Mark, SweepDecision
 from codehub.ports.signals import Change, Clock
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
@@ -145,7 +145,7 @@ class MemoryStatuses(TermStore):
     ) -> Workspace:
         row = self._current(before)
         if overtaken(before, after, row):
-            raise Stale(f"workspace {before.id} is wished {row.desired_state} since its start was planned")
+            raise Stale(f"workspace {before.id} is asked to be {row.desired_state} since its start was planned")
         changed = [name for name in STATUS_FIELDS if getattr(before, name) != getattr(after, name)]
         wanted = _only(changed, row, after)
         if point is not None:
@@ -280,7 +280,7 @@ class MemoryCollectorMarks(TermStore):
 
     @effect("db.collection_pending")
     def pending(self) -> CollectionRequest | None:
-        since = self._state.now() - timedelta(seconds=REQUEST_LIVES_SECONDS)
+        since = self._state.now() - timedelta(seconds=REQUEST_LIFETIME_SECONDS)
         requests = self._state.collector.requests
         return next((r for at, r in requests if r.report is None and at > since), None)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import Unreachable
+from codehub.domain.notices import Notice
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class MemoryActivity:
 
 class MemoryNotifier:
     def __init__(self) -> None:
-        self.notices: list[tuple[str, Mapping[str, Any]]] = []
+        self.notices: list[Notice] = []
 
-    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
-        self.notices.append((subject, details))
+    async def notify(self, notice: Notice) -> None:
+        self.notices.append(notice)

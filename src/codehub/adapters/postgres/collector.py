@@ -19,10 +19,9 @@ from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.connections import PostgresStore, PostgresTermStore
 from codehub.adapters.postgres.rows import ROWS_AT_ONCE
 from codehub.domain.errors import BackendError
-from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
+from codehub.domain.gc_rules import REQUEST_LIFETIME_SECONDS, BackendResource, ResourceKind, RestorePoint
 from codehub.domain.workspace import Workspace
 from codehub.ports.collector import (
-    REQUEST_LIVES_SECONDS,
     CollectionRequest,
     CollectorData,
     Mark,
@@ -102,7 +101,7 @@ class PostgresCollectorMarks(PostgresTermStore):
         return True
 
     async def pending(self) -> CollectionRequest | None:
-        found = await self._sessions.fetchrow(sql.PENDING_COLLECTION, timedelta(seconds=REQUEST_LIVES_SECONDS))
+        found = await self._sessions.fetchrow(sql.PENDING_COLLECTION, timedelta(seconds=REQUEST_LIFETIME_SECONDS))
         return _request(found) if found else None
 
     async def finish(self, request_id: int, report: Mapping[str, Any]) -> None:

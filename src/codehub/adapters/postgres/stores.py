@@ -117,7 +117,7 @@ class PostgresStatuses(PostgresTermStore):
         async with self._sessions.writing(self.epoch) as connection:
             current = await _ours(connection, before)
             if overtaken(before, after, current):
-                raise Stale(f"workspace {before.id} is wished {current.desired_state} since its start was planned")
+                raise Stale(f"workspace {before.id} is asked to be {current.desired_state} since its start was planned")
             if point is not None:
                 await connection.execute(sql.INSERT_RESTORE_POINT, *astuple(point))
             meant = rows.changed_fields(STATUS_FIELDS, before, after)

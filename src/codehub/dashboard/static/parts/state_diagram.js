@@ -79,10 +79,10 @@ function look(step, ws, steps) {
 
 function box(name, { x, y }, ws) {
   const here = name === ws.phase;
-  const wished = !here && name === ws.desired_state;
+  const desired = !here && name === ws.desired_state;
   return drawing(
     "g",
-    { class: `place${here ? " here" : ""}${wished ? " wished" : ""}`, "data-tone": here ? tone(ws) : PHASES[name].tone },
+    { class: `place${here ? " here" : ""}${desired ? " desired" : ""}`, "data-tone": here ? tone(ws) : PHASES[name].tone },
     drawing("rect", { x: x - BOX.width / 2, y: y - BOX.height / 2, width: BOX.width, height: BOX.height, rx: 12 }),
     drawing("text", { x, y: y + 5, "text-anchor": "middle" }, t(`phase.${name}`)),
   );

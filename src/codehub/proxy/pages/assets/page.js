@@ -6,11 +6,11 @@ const part = (id) => document.getElementById(id);
 const texts = JSON.parse(page.dataset.texts);
 const base = page.dataset.base;
 let view = JSON.parse(page.dataset.view);
-let seen = view.version; // of the workspace's state; what a refused wish is answered with is not that
+let seen = view.version; // of the workspace's state; what a refused request is answered with is not that
 let aside = false; // such an answer is being shown
 
 const SELDOM = 30_000;
-const PATIENCE = 45_000; // the server answers a long question after 25 s
+const TIMEOUT_MS = 45_000; // the server answers a long question after 25 s
 const STILL = 1_000; // after an answer that was no news
 const AT_LEAST = 300; // between two questions
 const MOVING = ["waiting", "running"];
@@ -144,7 +144,7 @@ class Refused extends Error {}
 async function ask(path, options, signal) {
   const answer = await fetch(base + path, {
     cache: "no-store",
-    signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)]),
+    signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
     ...options,
   });
   const said = await answer.json().catch(() => null);
@@ -182,7 +182,7 @@ async function follow(signal) {
       const next = await insist(`state?seen=${encodeURIComponent(seen)}`, {}, signal);
       const same = next.version === seen;
       seen = next.version;
-      // Why a wish was refused stays until there is news: the state as it was then is none.
+      // Why a request was refused stays until there is news: the state as it was then is none.
       if (!(aside || same) || MOVING.includes(next.name)) show(next);
       aside = false;
       if (next.name === "running") return;

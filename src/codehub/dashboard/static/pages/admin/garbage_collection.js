@@ -11,7 +11,7 @@ import { complain, toast } from "../../parts/toasts.js";
 import { original } from "../../parts/error_panel.js";
 
 const LOOK_MS = 1_000;
-const PATIENCE = 600;
+const MOST_LOOKS = 600;
 
 export function garbageSection() {
   const summary = element("div", {});
@@ -89,7 +89,7 @@ function waiver(refusals, again) {
 
 /** Asks for a collection and waits for its report: the leading coordinator sweeps, which takes a moment. */
 async function finished(id) {
-  for (let looks = 0; looks < PATIENCE; looks += 1) {
+  for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
     const run = await get(`admin/gc/${id}`);
     if (run.is_done) return run;
     await new Promise((go) => setTimeout(go, LOOK_MS));

@@ -9,6 +9,7 @@ import httpx
 import structlog
 
 from codehub.domain.errors import Unreachable
+from codehub.domain.notices import Notice
 from codehub.ports.signals import NOTICES, Bus, Notifier
 from codehub.telemetry import NOTIFICATIONS, Metrics
 
@@ -18,8 +19,8 @@ WEBHOOK_SECONDS = 5.0
 
 
 class LogNotifier:
-    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
-        log.error(subject, **details)
+    async def notify(self, notice: Notice) -> None:
+        log.error(notice.subject, **notice.details)
 
 
 class WebhookNotifier:
@@ -31,9 +32,9 @@ class WebhookNotifier:
         self._metrics = metrics
         self._log = LogNotifier()
 
-    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
-        await self._log.notify(subject, details)
-        outcome = await self._post({"subject": subject, "details": dict(details)})
+    async def notify(self, notice: Notice) -> None:
+        await self._log.notify(notice)
+        outcome = await self._post(notice._asdict())
         self._metrics.add(NOTIFICATIONS, outcome=outcome)
 
     async def _post(self, body: Mapping[str, Any]) -> str:
@@ -57,9 +58,9 @@ class BusNotifier:
         self._channel = sse_prefix + NOTICES
         self._after = after
 
-    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+    async def notify(self, notice: Notice) -> None:
         try:
-            await self._bus.publish(self._channel, {"type": "notice", "subject": subject, "details": dict(details)})
+            await self._bus.publish(self._channel, {"type": "notice", **notice._asdict()})
         except Unreachable as error:
             log.warning("notice not published", error=str(error))
-        await self._after.notify(subject, details)
+        await self._after.notify(notice)
