@@ -11,9 +11,10 @@ import asyncpg
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
+from codehub.domain.credentials import SEEN_EVERY_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound, Refused
 from codehub.domain.identity import Role, Scope, User, changed_role, disabled
-from codehub.ports.accounts import SEEN_EVERY_SECONDS, EndedCredentials, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import EndedCredentials, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 from tests.contracts.account_stores import ROOT, AccountStores, Later, person
 from tests.eventually import eventually

@@ -10,8 +10,9 @@ import asyncpg
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
+from codehub.domain.credentials import SEEN_EVERY_SECONDS
 from codehub.domain.identity import ALL_SCOPES, Role, Scope, User, disabled, enabled
-from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, SessionRules, Ticket, Visit
+from codehub.ports.accounts import NewToken, SessionRules, Ticket, Visit
 from codehub.ports.stores import Actor
 from tests.contracts.account_stores import ROOT, AccountStores, Later, person
 from tests.eventually import eventually

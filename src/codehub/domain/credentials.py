@@ -20,6 +20,8 @@ TOKEN_NAME_LENGTH = 100
 TOKEN_LEAST_SECONDS = 60
 TOKEN_MOST_SECONDS = 366 * 24 * 3600
 TOKENS_PER_USER = 100
+SEEN_EVERY_SECONDS = 60
+"""How often at most it is written that a session or a token is in use."""
 
 TRIES_PER_ACCOUNT = 5
 """Free tries for one account from one address. Counted over all addresses, anybody's failures would keep the owner out.

@@ -15,9 +15,6 @@ from codehub.domain.credentials import LONGEST_WAIT_SECONDS
 from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
 from codehub.ports.stores import Actor
 
-SEEN_EVERY_SECONDS = 60
-"""`last_seen_at` and `last_used_at` are written at most this often."""
-
 
 @dataclass(frozen=True, slots=True)
 class NewUser:

@@ -27,8 +27,6 @@ from codehub.adapters.embedded.errors import EmbeddedError, explained
 from codehub.adapters.embedded.programs import Account, make_private, require_owner, service_account
 from codehub.job.filesystem import sync
 
-_LOG_BYTES = 5_000_000
-_LAST_LINES = 12
 _LONGEST_SOCKET = 107  # bytes, of the kernel's 108 with the closing zero
 _NAMES = 8  # in a shared directory, somebody else may sit on one
 _SEPARATORS = frozenset(",:")  # of hosts and ports, in PostgreSQL's URLs
@@ -79,7 +77,6 @@ def owned(data_dir: Path, service: Service) -> Iterator[Home]:
             home = Home(service, data_dir, service_account(root / "data", service.accounts))
             root.chmod(0o700)
             _make_ours(home.log.parent)
-            _rotate(home.log)
         yield home
     finally:
         os.close(lock)
@@ -121,25 +118,6 @@ def save_password(home: Home, password: str) -> None:
     sync(home.root)
 
 
-def open_log(home: Home) -> int:
-    return os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
-
-def log_size(home: Home) -> int:
-    try:
-        return home.log.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def log_tail(home: Home, since: int) -> str:
-    with suppress(OSError), home.log.open("rb") as file:
-        file.seek(since)
-        lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
-    return ""
-
-
 def _make_ours(directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
     if not stat.S_ISDIR(directory.lstat().st_mode):
@@ -161,12 +139,6 @@ def _own(path: Path, data_dir: Path, service: Service) -> int:
         os.close(lock)
         raise
     return lock
-
-
-def _rotate(log: Path) -> None:
-    with suppress(FileNotFoundError):
-        if log.stat().st_size > _LOG_BYTES:
-            log.replace(log.with_suffix(".log.1"))
 
 
 def socket_directory(home: Home, socket: str) -> Path:

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from codehub.adapters import ends_with_parent
-from codehub.adapters.embedded.directory import Home, log_size, log_tail, open_log, try_lock
+from codehub.adapters.embedded.directory import Home, try_lock
 from codehub.adapters.embedded.errors import EmbeddedError, did_not_start
 
 START_SECONDS = 120.0  # recovery after a power loss may take its time
 _LOOK_AGAIN_SECONDS = 0.02
+_LOG_BYTES = 5_000_000
+_LAST_LINES = 12
 _STARTED = 19  # among the fields of /proc/PID/stat that follow the name
 
 
@@ -43,7 +45,7 @@ async def launch(
 ) -> asyncio.subprocess.Process:
     account = f"{home.account.uid}:{home.account.gid}" if home.account else "self"
     tied = ends_with_parent.command(*command, number=home.service.stop[0][0], lock=lock, account=account)
-    log = open_log(home)
+    log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         return await asyncio.create_subprocess_exec(
             *tied,
@@ -60,7 +62,7 @@ async def launch(
 
 
 async def run(home: Home, *command: str | Path, lock: int, directory: Path | None = None, stdin: IO[bytes]) -> None:
-    begin = log_size(home)
+    begin = _end_of_log(home)
     process = await launch(home, *command, lock=lock, directory=directory, stdin=stdin)
     try:
         await process.wait()
@@ -68,13 +70,13 @@ async def run(home: Home, *command: str | Path, lock: int, directory: Path | Non
         await stop(process, home)
     if process.returncode:
         name = Path(command[0]).name
-        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, log_tail(home, begin))
+        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, _log_since(home, begin))
 
 
 async def start(
     home: Home, *command: str | Path, lock: int, answers: Callable[[], Awaitable[bool]], stdin: IO[bytes] | None = None
 ) -> asyncio.subprocess.Process:
-    begin = log_size(home)
+    begin = _end_of_log(home)
     process = await launch(home, *command, lock=lock, stdin=stdin)
     try:
         await _until_it_answers(home, process, answers, begin)
@@ -115,7 +117,27 @@ async def _until_it_answers(
         if await answers():
             return
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-    raise did_not_start(home.service.title, _ending(process), home.log, log_tail(home, begin))
+    raise did_not_start(home.service.title, _ending(process), home.log, _log_since(home, begin))
+
+
+def _end_of_log(home: Home) -> int:
+    """Where the server will write; a large log is put aside before."""
+    try:
+        size = home.log.stat().st_size
+    except FileNotFoundError:
+        return 0
+    if size <= _LOG_BYTES:
+        return size
+    home.log.replace(home.log.with_suffix(".log.1"))
+    return 0
+
+
+def _log_since(home: Home, begin: int) -> str:
+    with suppress(OSError), home.log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()
+        return "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
+    return ""
 
 
 def _ending(process: asyncio.subprocess.Process) -> str:

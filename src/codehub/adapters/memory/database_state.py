@@ -16,6 +16,7 @@ from uuid import UUID
 
 from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.memory.leadership import LeadershipState
+from codehub.domain.credentials import SEEN_EVERY_SECONDS
 from codehub.domain.errors import NotFound
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import TrafficMinute
@@ -26,7 +27,7 @@ from codehub.domain.secrets import SecretName
 from codehub.domain.template import Template
 from codehub.domain.usage import UsageSample
 from codehub.domain.workspace import PUBLISHED_FIELDS, WAKING_FIELDS, Workspace
-from codehub.ports.accounts import SEEN_EVERY_SECONDS, AuditEntry, SessionRules, Ticket
+from codehub.ports.accounts import AuditEntry, SessionRules, Ticket
 from codehub.ports.collector import CollectionRequest, Mark, RestoredDatabase
 from codehub.ports.secrets import Profile, StoredSecret
 from codehub.ports.signals import Change, Channel

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
-from codehub.domain.credentials import FAILURES_FADE_SECONDS
+from codehub.domain.credentials import FAILURES_FADE_SECONDS, SEEN_EVERY_SECONDS
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import LedgerEntry
 from codehub.domain.transitions import GIVES_UP_VOLUME
 from codehub.domain.workspace import Workspace
-from codehub.ports.accounts import SEEN_EVERY_SECONDS
 from codehub.ports.stores import KEPT_ENTRIES
 
 # ruff: noqa: S105, S608 - put together from names in the code only, values are always parameters; none is a password
