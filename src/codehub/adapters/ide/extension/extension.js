@@ -444,9 +444,11 @@ class Journal {
 
   // Typed before we listened: what it was typed into is on disk.
   async foundUnsaved(document) {
+    this.changed(document); // before the reading, which a workspace that is gone never answers
     const key = document.uri.toString();
     const bytes = document.isUntitled ? null : await vscode.workspace.fs.readFile(document.uri).then(undefined, () => null);
-    if (bytes && !this.known.has(key)) this.known.set(key, [hash(new TextDecoder().decode(bytes))]);
+    if (!bytes || this.known.has(key)) return;
+    this.known.set(key, [hash(new TextDecoder().decode(bytes))]);
     this.changed(document);
   }
 
