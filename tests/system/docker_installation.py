@@ -3,8 +3,8 @@
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -49,6 +49,18 @@ class DockerWorkspace(Workspace):
 
     def inside(self, script: str) -> str:
         return docker("exec", self.containers(), "sh", "-c", script)
+
+    def kill(self) -> None:
+        docker("kill", self.containers())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        container = self.containers()
+        docker("pause", container)
+        try:
+            yield
+        finally:
+            docker("unpause", container)
 
     def in_archive(self, place: Path) -> Snapshot:
         """What ordinary tools find in the object, unpacked there."""
@@ -112,7 +124,7 @@ async def docker_installation(store: Path) -> AsyncIterator[DockerInstallation]:
         }
         try:
             with up(directory / "data", port, environment) as running, ExitStack() as clients:
-                yield DockerInstallation(port, directory / "data", running, clients, store=store)
+                yield DockerInstallation(port, directory / "data", running, clients, environment, store=store)
         finally:
             await _cleared(install)
 

@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 
 from tests.proxy.recording.workbench import FILES, SETTINGS, SETTINGS_FILE
 from tests.real_services import free_port
@@ -107,6 +108,31 @@ class Workspace:
         ws = self.shown()
         return (ws["phase"], ws["desired_state"], ws["operation"]) == ("STANDBY", "STANDBY", "NONE")
 
+    def kill(self) -> None:
+        """Everything of it at once, as when the machine's memory runs out."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing of it runs meanwhile, as when its machine is cut off; its connections stay open."""
+        stopped = self._processes()
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        try:
+            yield
+        finally:
+            for process in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        record = json.loads((self.data / "runtime" / "containers" / self.id / "record.json").read_text())
+        supervisor = psutil.Process(record["pid"])
+        return [supervisor, *supervisor.children(recursive=True)]
+
     def starts(self) -> int:
         """How often it was started, by its own ledger."""
         answer = self.http.get(f"{self.path}/events", params={"limit": 200})
@@ -146,6 +172,7 @@ class Installation:
     data: Path
     running: Up
     open: ExitStack
+    environment: dict[str, str] = field(default_factory=dict)
     people: int = 0
 
     @property
@@ -163,6 +190,14 @@ class Installation:
         client.headers["Cookie"] = f"{COOKIE}={answer.cookies[COOKIE]}"
         client.cookies.clear()
         return client
+
+    def restart(self) -> None:
+        """Killed, and started again on what it left."""
+        before = self.running
+        before.process.kill()
+        before.process.wait()
+        self.running = self.open.enter_context(up(self.data, self.port, self.environment))
+        self.running.screen = before.screen + self.running.screen  # the password is shown only once
 
     @property
     def administrator(self) -> Person:
@@ -198,4 +233,4 @@ def installation(cache: Path, **settings: str) -> Iterator[Installation]:
         }
         port = free_port()
         with up(directory / "data", port, environment) as running, ExitStack() as clients:
-            yield Installation(port, directory / "data", running, clients)
+            yield Installation(port, directory / "data", running, clients, environment)
