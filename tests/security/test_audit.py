@@ -75,6 +75,19 @@ async def test_what_was_not_there_or_refused_was_not_downloaded(
     assert told(api, workspace_id) == []
 
 
+async def test_an_admin_s_change_of_what_runs_in_somebody_s_workspace_is_told(
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, workspace_id: UUID
+) -> None:
+    path = f"/api/v1/workspaces/{workspace_id}"
+    assert (await ann.http.patch(path, json={"git_url": "https://git.example.com/ann/shop"})).is_success
+    change = {"git_url": "https://git.example.com/root/shop", "git_ref": None, "memo": "looked after"}
+    assert (await admin.http.patch(path, json=change)).is_success
+    assert (await admin.http.patch(path, json={"desired_state": "STANDBY"})).is_success  # the ledger tells of this
+    assert (await admin.http.patch(path, json={"git_url": "nonsense"})).status_code == 422
+    changed = {"git_ref": "", "git_url": "https://git.example.com/root/shop", "memo": "looked after"}
+    assert told(api, workspace_id) == [trace("root", AuditAction.CHANGE_WORKSPACE, **changed)]
+
+
 async def test_an_admin_s_look_is_told_and_the_owner_s_is_not(
     api: MemoryApi, ann: ApiUser, admin: ApiUser, workspace_id: UUID
 ) -> None:

@@ -139,10 +139,12 @@ async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId
 async def change_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: WorkspaceChange) -> Response:
     """All of it or nothing. A new name keeps the address."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
-    edit = WorkspaceEdit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
+    fields = await _fields(parts, body)
+    edit = WorkspaceEdit(fields, body.desired_state, body.if_idle, body.discard_home)
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
     row = await parts.commands.edit(workspace_id, edit, actor_of(caller))
+    await parts.access_audit.changed(caller, owned, fields)
     accepted = body.desired_state is not None and (not row.is_at_rest or row.phase is Phase.ERROR)
     return json_response(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 

@@ -110,6 +110,7 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
     AuditAction.FORGET_BACKEND: "let another backend be used",
     AuditAction.COLLECT_GARBAGE: "asked for garbage to be collected",
     AuditAction.SHOW_WORKSPACE: "looked at the workspace",
+    AuditAction.CHANGE_WORKSPACE: "changed the workspace's settings",
     AuditAction.READ_EVENTS: "read its history",
     AuditAction.READ_LOGS: "read its log",
     AuditAction.ISSUE_TICKET: "opened the workspace",

@@ -59,6 +59,7 @@ class AuditAction(StrEnum):
     FORGET_BACKEND = "forget_backend"
     COLLECT_GARBAGE = "collect_garbage"
     SHOW_WORKSPACE = "show_workspace"
+    CHANGE_WORKSPACE = "change_workspace"
     READ_EVENTS = "read_events"
     READ_LOGS = "read_logs"
     ISSUE_TICKET = "issue_ticket"

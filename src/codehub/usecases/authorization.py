@@ -74,6 +74,13 @@ class AccessAudit:
         """Audits every download, the owner's too: it may have been made with a stolen token."""
         await self._write(caller, owned, action, details)
 
+    async def changed(self, caller: Caller, owned: OwnedWorkspace, fields: Mapping[str, object]) -> None:
+        """Audits what somebody set in another person's workspace, whose repository and template decide what runs there
+        with the owner's secrets."""
+        if fields and owned.workspace.owner_id != caller.user.owner_id:
+            details = {name: "" if value is None else str(value) for name, value in sorted(fields.items())}
+            await self._write(caller, owned, AuditAction.CHANGE_WORKSPACE, details)
+
     async def _write(
         self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str] | None
     ) -> None:

@@ -433,6 +433,7 @@ export const AUDIT = {
   "forget_backend": "let another backend be used",
   "collect_garbage": "asked for garbage to be collected",
   "show_workspace": "looked at the workspace",
+  "change_workspace": "changed the workspace's settings",
   "read_events": "read its history",
   "read_logs": "read its log",
   "issue_ticket": "opened the workspace",

@@ -630,6 +630,7 @@ export default {
   "did.forget_backend": "다른 백엔드를 쓰도록 허락함",
   "did.collect_garbage": "가비지 정리를 요청함",
   "did.show_workspace": "워크스페이스를 봄",
+  "did.change_workspace": "워크스페이스 설정을 바꿈",
   "did.read_events": "기록을 읽음",
   "did.read_logs": "로그를 읽음",
   "did.issue_ticket": "워크스페이스를 엶",
