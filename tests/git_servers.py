@@ -7,8 +7,9 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -127,7 +128,16 @@ def ssh_server(directory: Path, host: str, port: int, public_key: str) -> Iterat
     with (directory / "sshd.log").open("wb") as log:
         process = subprocess.Popen([program, "-D", "-e", "-f", directory / "sshd_config"], stderr=log)
     try:
+        _wait_until_it_listens(host, port, process)
         yield
     finally:
         process.terminate()
         process.wait()
+
+
+def _wait_until_it_listens(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        with suppress(ConnectionRefusedError):
+            socket.create_connection((host, port)).close()
+            return
+        time.sleep(0.05)

@@ -7,7 +7,8 @@ import pytest
 from codehub.adapters.postgres.schema import migrate
 from tests.browser.axe import axe_source
 from tests.browser.dashboard_harness import DashboardHarness, dashboard_harness
-from tests.browser.deployment import DashboardUser, Deployment, chromium, running_deployment
+from tests.browser.deployment import DashboardUser, Deployment, running_deployment
+from tests.chromium import chromium
 
 
 @pytest.fixture

@@ -4,50 +4,25 @@ Whatever a page complains about (errors, refused scripts, broken promises) is ke
 end.
 """
 
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 from uuid import UUID, uuid4
 
 import httpx
-import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
-from playwright.async_api import TimeoutError as TooLate
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.identity import Role
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from tests.api.real_api import RealApi, real_api
+from tests.chromium import chromium
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 PASSWORD = "correct horse battery"
 TIMEOUT_MS = 45_000
 DESKTOP = {"width": 1280, "height": 860}
-
-
-@asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    if not CHROMIUM.exists() and shutil.which("chromium") is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    async with async_playwright() as playwright:
-        path = str(CHROMIUM) if CHROMIUM.exists() else shutil.which("chromium")
-        browser = await playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        yield browser
-        await browser.close()
 
 
 @dataclass
@@ -64,18 +39,8 @@ class DashboardUser:
     expected: list[str] = field(default_factory=list)
 
     async def goes(self, path: str) -> Self:
-        """Whether a complaint is Chromium's own: it drops what it is fetching whenever an interface of the machine
-        comes or goes, as containers' do."""
-        for tries_left in (2, 1, 0):
-            await self.page.goto(self.url + path)
-            try:
-                await self.page.locator("main h1").first.wait_for(timeout=TIMEOUT_MS / 2 if tries_left else TIMEOUT_MS)
-            except TooLate:
-                if not tries_left or not any(NETWORK_CHANGED in line for line in self.complaints):
-                    raise
-                self.complaints[:] = [line for line in self.complaints if NETWORK_CHANGED not in line]
-            else:
-                break
+        await self.page.goto(self.url + path)
+        await self.page.locator("main h1").first.wait_for(timeout=TIMEOUT_MS)
         return self
 
     async def create(self, name: str, **fields: Any) -> dict[str, Any]:
@@ -156,7 +121,7 @@ class Deployment:
             await user.close()
 
     def complaints(self) -> list[str]:
-        return [line for user in self.users for line in user.complaints if NETWORK_CHANGED not in line]
+        return [line for user in self.users for line in user.complaints]
 
 
 @asynccontextmanager

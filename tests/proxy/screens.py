@@ -28,7 +28,7 @@ from codehub.proxy.pages.content import (
     workspace_page,
 )
 from tests import rows
-from tests.proxy.browser import chromium
+from tests.chromium import chromium
 from tests.proxy.page_server import PageServer, Tell
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens"

@@ -14,11 +14,19 @@ from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond
 from codehub.proxy.http.responses import problem
-from codehub.proxy.pages.content import limit_page, making_room_page, no_listener_page, not_found_page, workspace_page
+from codehub.proxy.pages.content import (
+    PageModel,
+    limit_page,
+    making_room_page,
+    no_listener_page,
+    not_found_page,
+    workspace_page,
+)
 from codehub.proxy.pages.texts import Language
 from tests import rows
+from tests.chromium import chromium
 from tests.eventually import eventually
-from tests.proxy.browser import Tab, chromium, tab
+from tests.proxy.browser import Tab, tab
 from tests.proxy.page_server import RUNNING, PageServer, Tell
 
 pytestmark = pytest.mark.system
@@ -30,8 +38,6 @@ STARTING = rows.busy(WANTED, Operation.STARTING)
 RESTORING = rows.busy(rows.archived(desired_state=Desired.RUNNING), Operation.RESTORING)
 OTHER = rows.workspace(id=UUID(int=1), name="other", phase=Phase.RUNNING, desired_state=Desired.RUNNING)
 DEEP = "/?folder=/home/coder/project&x=1#L10"
-
-expect.set_options(timeout=30_000)
 
 
 @pytest.fixture
@@ -59,6 +65,12 @@ def of(row: Workspace, *, wakes: bool = False) -> Tell:
 def started(page_server: PageServer, _instead: str | None = None) -> tuple[int, Tell]:
     page_server.show(of(STARTING))
     return 202, of(STARTING)
+
+
+async def stop_clock(page: Page) -> None:
+    """From now on, and in each page that is opened, time passes by `clock.run_for` only."""
+    await page.clock.install(time=0)
+    await page.clock.pause_at(3_600)
 
 
 async def title(page: Page, text: str) -> None:
@@ -151,6 +163,10 @@ async def test_prerendered_page_wakes_nobody(page_server: PageServer, here: Tab)
     assert page_server.woken == [None]
 
 
+def other_news(language: Language) -> PageModel:
+    return replace(of(ASLEEP)(language), detail="Other news.")
+
+
 @pytest.mark.parametrize("first", ["limit", "making_room"])
 async def test_another_is_stopped_to_make_room(page_server: PageServer, here: Tab, first: str) -> None:
     page = here.page
@@ -167,16 +183,49 @@ async def test_another_is_stopped_to_make_room(page_server: PageServer, here: Ta
     page_server.wake = wake
     page_server.show(of(ASLEEP))
     await page.goto("/")
+    await page_server.polled()
+    asked = page_server.polls
     await page.get_by_role("button", name="Start").click()
     await title(page, "No room to start demo")
-    await page_server.polled()
-    page_server.show(lambda language: replace(of(ASLEEP)(language), detail="Other news."))
+    await eventually(lambda: page_server.polls > asked)
+    page_server.show(other_news)
     await expect(page.locator("#detail")).to_have_text("Other news.")
     await page.get_by_role("button", name="Start").click()
     await page.get_by_role("button", name="Stop other and start this one").click()
     await expect(page.locator("h1")).to_contain_text("Making room")
     await title(page, "Starting demo")
     assert page_server.woken == [None, None, str(OTHER.id), None, None, None]
+
+
+async def test_news_that_come_with_a_refusal_are_shown(page_server: PageServer, here: Tab) -> None:
+    """News that come after the request was refused and before the page asks for news again."""
+    page = here.page
+
+    def refuse(_instead: str | None) -> tuple[int, Tell]:
+        page_server.show(other_news)
+        return 429, partial(limit_page, WANTED, [OTHER])
+
+    page_server.wake = refuse
+    page_server.show(of(ASLEEP))
+    await page.goto("/")
+    await page.get_by_role("button", name="Start").click()
+    await expect(page.locator("#detail")).to_have_text("Other news.")
+    assert page_server.woken == [None]
+
+
+async def test_why_a_page_could_not_wake_by_itself_stays_shown(page_server: PageServer, here: Tab) -> None:
+    """Such a page was never told the workspace's state: the state that it is told first is no news."""
+    page = here.page
+
+    def refuse(_instead: str | None) -> tuple[int, Tell]:
+        page_server.show(of(ASLEEP))
+        return 429, partial(limit_page, WANTED, [OTHER])
+
+    page_server.wake = refuse
+    page_server.show(of(ASLEEP, wakes=True))
+    await page.goto("/")
+    await eventually(lambda: page_server.polls == 2)  # the first was answered
+    await title(page, "No room to start demo")
 
 
 async def test_room_that_others_took_is_told(page_server: PageServer, here: Tab) -> None:
@@ -235,16 +284,19 @@ async def test_what_does_not_answer_is_tried_again_without_a_reload(page_server:
 async def test_a_proxy_that_says_running_and_opens_nothing_makes_no_storm(page_server: PageServer, here: Tab) -> None:
     page = here.page
     page_server.show(of(STARTING))
+    await stop_clock(page)
     await page.goto("/")
     await page_server.polled()
     recently = 'sessionStorage.setItem("codehub.reloads", JSON.stringify(Array(9).fill(Date.now() + 1000)))'
     await page.evaluate(recently)
     page_server.show(lambda _: RUNNING)
     await title(page, "demo is running")
+    await page.clock.run_for(14_000)  # it is slowed down to one in 15 seconds
     await page.wait_for_load_state("networkidle")
     assert page_server.asked_for(b"GET", b"/") == 1
     await page.evaluate('sessionStorage.removeItem("codehub.reloads")')
     await page.reload()
+    await page.clock.resume()
     await eventually(lambda: page_server.asked_for(b"GET", b"/") >= 4)
     page_server.show(None)
     await title(page, "The IDE")
@@ -332,6 +384,7 @@ async def test_sign_in_stays_on_this_site(page_server: PageServer, here: Tab) ->
 
 async def test_failed_sign_in_is_explained(page_server: PageServer, here: Tab) -> None:
     page = here.page
+    await stop_clock(page)
     await page.goto("/signin")
     submit, alert = page.get_by_role("button", name="Sign in", exact=True), page.get_by_role("alert")
     await submit.click()
@@ -348,6 +401,7 @@ async def test_failed_sign_in_is_explained(page_server: PageServer, here: Tab) -
     await submit.click()
     await expect(alert).to_contain_text("Too many failed tries.")
     await expect(submit).to_have_attribute("aria-disabled", "true")
+    await page.clock.run_for(2_500)
     await expect(alert).to_have_text("You can try again now.")
     await expect(submit).not_to_have_attribute("aria-disabled", "true")
     page_server.sign_in = lambda _: problem(500, "oops")

@@ -10,10 +10,10 @@ from codehub.proxy.access.verdicts import Forward, Verdict
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
 from codehub.proxy.presence.tap import AppPresence
+from tests.chromium import installed
 from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.applications import APPLICATIONS, Person
 from tests.proxy.recording.record_applications import PROGRAMS, install, page, served
-from tests.proxy.recording.workbench import chromium
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -52,7 +52,7 @@ class Watch:
 @pytest.mark.parametrize("name", ["vite", "jupyterlab"])
 async def test_a_tab_left_alone_is_nobody_and_work_in_it_is_somebody(name: str) -> None:
     application = APPLICATIONS[name]
-    if chromium() is None:
+    if installed() is None:
         pytest.skip("chromium is not there")
     try:
         await asyncio.to_thread(install, name, application, PROGRAMS)

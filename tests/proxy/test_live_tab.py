@@ -12,9 +12,10 @@ from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.presence.tap import IdePresence, may_be_activity
 from codehub.settings import load_settings
+from tests.chromium import installed
 from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.scenarios import LOOP
-from tests.proxy.recording.workbench import Tab, chromium, code_server, tab
+from tests.proxy.recording.workbench import Tab, code_server, tab
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 
@@ -27,7 +28,7 @@ PATIENCE = 300.0
 
 @pytest.fixture(scope="module", autouse=True)
 def _tools() -> None:
-    if chromium() is None:
+    if installed() is None:
         pytest.skip("chromium is not there")
     settings = load_settings(database_url="postgresql://unused", redis_url="redis://unused", ide_command=None)
     try:
@@ -81,6 +82,7 @@ async def watched_tab() -> AsyncIterator[Watch]:
         watch.tab = await stack.enter_async_context(tab(watch.proxy.port))
         assert watch.times > 0
         await watch.tab.open_terminal()
+        await watch.tab.click_terminal()
         await watch.add_user(SETTLED)
         yield watch
 

@@ -10,8 +10,8 @@ from playwright.async_api import Browser, Page, Request, Response
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
+from tests.chromium import chromium
 from tests.eventually import eventually
-from tests.proxy.browser import chromium
 from tests.proxy.deployment import Deployment, deployed, session_of
 from tests.proxy.fake_workspace import FakeWorkspace
 from tests.real_services import free_port

@@ -9,7 +9,7 @@ from playwright.async_api import Page
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
-from tests.proxy.browser import chromium
+from tests.chromium import chromium
 from tests.proxy.deployment import Deployment, SignedInUser, deployed, session_of
 from tests.proxy.fake_workspace import FakeWorkspace, Seen
 from tests.real_services import free_port

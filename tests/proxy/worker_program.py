@@ -8,6 +8,7 @@ from pathlib import Path
 import uvloop
 
 from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import failure_problem, overload_problem
 from codehub.proxy.server import ProxyServer
@@ -41,7 +42,10 @@ class PidGate:
 
 
 async def main() -> None:
-    await serve_worker(ProxyServer(PidGate(Path(sys.argv[1]))), 20.0, 1.0)
+    """A kept connection, and one that was just made, have so long for their last request that a client on a busy
+    machine does not miss it."""
+    limits = ProxyLimits(last_request_seconds=20.0, linger_seconds=20.0)
+    await serve_worker(ProxyServer(PidGate(Path(sys.argv[1])), limits), 20.0, 1.0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ it nothing of the platform's is in reach.
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from codehub.adapters.docker import DockerSite, Engine
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import INSTALL_LABEL
 from tests.browser.end_to_end.browser_user import BrowserUser, runs, until
-from tests.browser.end_to_end.chromium import launched
+from tests.chromium import chromium
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
 from tests.system.compose_site import Composed, composed
 from tests.system.docker_installation import DockerWorkspace, docker, new_desk
@@ -47,11 +46,11 @@ async def installations(engine: Engine) -> set[str]:
     return {name for name in found if not name.startswith(("test-", "codehub-test-", "bench-"))}
 
 
-async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(site: Composed, tmp_path: Path) -> None:
+async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(site: Composed) -> None:
     assert site.published() == "", "no port is published"
     ann = site.person()
     desk = await new_desk(ann, "composed", site.data)
-    async with launched(tmp_path) as browser, BrowserUser.at(browser, site) as user:
+    async with chromium() as browser, BrowserUser.at(browser, site) as user:
         await user.signs_in(ann)
         tab = await user.opens(desk.url)
         await tab.open_terminal()

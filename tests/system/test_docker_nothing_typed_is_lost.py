@@ -9,8 +9,8 @@ import pytest
 
 from tests.browser.end_to_end import interruptions as rows
 from tests.browser.end_to_end.browser_user import BrowserUser
-from tests.browser.end_to_end.chromium import launched
 from tests.browser.end_to_end.interruptions import Interruption, Notes, nothing_is_lost
+from tests.chromium import chromium
 from tests.conftest import Tell
 from tests.docker_engine import DockerTestbed
 from tests.proxy.recording.workbench import FILES
@@ -19,7 +19,7 @@ from tests.system.docker_installation import DockerInstallation, docker_installa
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 IN_THE_LONG_TIER = (
-    *(rows.stopped, rows.killed, rows.archived, rows.idle, rows.lid_closed, rows.machine_silent),
+    *(rows.stopped, rows.saved_by_a_stop, rows.killed, rows.archived, rows.idle, rows.lid_closed, rows.machine_silent),
     *(rows.front_door_killed, rows.api_silent, rows.everything_restarted, rows.cut_off),
 )
 
@@ -36,8 +36,7 @@ async def notes(hub: DockerInstallation, tmp_path: Path) -> AsyncIterator[Notes]
     desk = await hub.desk(ann, "desk")
     rows.change(desk, standby_ttl_seconds=0)
     desk.inside(f"printf %s '{FILES['notes.txt']}' > notes.txt")
-    (tmp_path / "browser").mkdir()
-    async with launched(tmp_path / "browser") as browser, BrowserUser.at(browser, hub) as user:
+    async with chromium() as browser, BrowserUser.at(browser, hub) as user:
         await user.signs_in(ann)
         yield Notes(desk, await user.opens(desk.url))
 

@@ -96,11 +96,15 @@ class BrowserUser:
         assert answer is not None
         return page, answer
 
-    async def opens(self, address: str) -> Tab:
+    async def goes_in(self, address: str) -> Page:
+        """To an editor, which is loaded after this."""
         page, _ = await self.goes(address)
         if address.startswith(f"{self.hub.url}/w/"):
             await page.click("[data-action=here]")  # within the platform's origin only after a choice
-        return await arrived(page)
+        return page
+
+    async def opens(self, address: str) -> Tab:
+        return await arrived(await self.goes_in(address))
 
 
 async def shown(page: Page) -> str:

@@ -12,8 +12,8 @@ from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.settings import load_settings
 from tests.browser.end_to_end.browser_user import BrowserUser
-from tests.browser.end_to_end.chromium import launched
 from tests.browser.end_to_end.installation import Installation, Person, installation
+from tests.chromium import chromium
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +35,8 @@ def hub(cache: Path) -> Iterator[Installation]:
 
 
 @pytest.fixture
-async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
-    async with launched(tmp_path) as browser:
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as browser:
         yield browser
 
 

@@ -33,8 +33,7 @@ class Notes:
     text: str = FILES["notes.txt"]
 
     async def open(self) -> None:
-        """Once the extension listens, as its item in the status bar shows."""
-        await self.tab.page.wait_for_selector("text=/Sleeps in|Stays awake/")
+        await listens(self.tab)
         await self.tab.open_file(self.name)
 
     async def type(self, words: str) -> None:
@@ -74,7 +73,17 @@ async def stopped(notes: Notes, hub: Installation) -> None:
     del hub
     await notes.desk.brought_to("STANDBY")
     await _says_it_is(notes, "asleep")
+    await wakes(notes.tab)
     await notes.are_on_disk()
+
+
+async def saved_by_a_stop(notes: Notes, hub: Installation) -> None:
+    """It is on disk before the workspace has ended. A machine that stands still for three seconds is too slow for that;
+    then it is there after the next start."""
+    del hub
+    await notes.desk.brought_to("STANDBY")
+    await notes.are_on_disk()
+    await _says_it_is(notes, "asleep")
     await wakes(notes.tab)
 
 
@@ -83,6 +92,7 @@ async def archived(notes: Notes, hub: Installation) -> None:
     await notes.desk.brought_to("ARCHIVED")
     await _says_it_is(notes, "in the archive")
     await wakes(notes.tab)
+    await notes.are_on_disk()
 
 
 async def idle(notes: Notes, hub: Installation) -> None:
@@ -92,8 +102,8 @@ async def idle(notes: Notes, hub: Installation) -> None:
     await until(notes.desk.is_asleep, "an idle stop", SETTLES, notes.desk.shown)
     change(notes.desk, standby_ttl_seconds=0)
     await _says_it_is(notes, "asleep")
-    await notes.are_on_disk()
     await wakes(notes.tab)
+    await notes.are_on_disk()
 
 
 async def killed(notes: Notes, hub: Installation) -> None:
@@ -103,6 +113,7 @@ async def killed(notes: Notes, hub: Installation) -> None:
     async with page.expect_navigation(url=re.compile(r"/\?folder="), wait_until="commit"):
         notes.desk.kill()
     await arrived(page)
+    await notes.are_on_disk()
 
 
 async def lid_closed(notes: Notes, hub: Installation) -> None:
@@ -116,6 +127,7 @@ async def lid_closed(notes: Notes, hub: Installation) -> None:
         await browser.send("Page.setWebLifecycleState", {"state": "active"})
     await _says_it_is(notes, "asleep")
     await wakes(notes.tab)
+    await notes.are_on_disk()
 
 
 # ── the workspace stays: VS Code reconnects, and no notice comes ─────────────────────────────────────────────────────
@@ -165,9 +177,10 @@ async def cut_off(notes: Notes, hub: Installation) -> None:
 
 
 async def wakes(tab: Tab) -> None:
-    """Starts it from the page that says that it is asleep, and waits for the editor."""
+    """Starts it from the page that says that it is asleep, and waits for the editor and its extension."""
     await tab.page.click("[data-action=wake]")
     await arrived(tab.page)
+    await listens(tab)
 
 
 def change(desk: Workspace, **fields: object) -> None:
@@ -180,6 +193,11 @@ def stops_at(desk: Workspace) -> datetime:
     answer = desk.http.get(f"{desk.path}/lifecycle")
     assert answer.status_code == 200, answer.text
     return datetime.fromisoformat(answer.json()["stops_at"])
+
+
+async def listens(tab: Tab) -> None:
+    """Until the extension does, as its item in the status bar shows."""
+    await tab.page.wait_for_selector("text=/Sleeps in|Stays awake/")
 
 
 async def _says_it_is(notes: Notes, what: str) -> None:

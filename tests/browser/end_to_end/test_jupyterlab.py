@@ -68,6 +68,7 @@ async def opens_notebook(user: BrowserUser, desk: Workspace) -> Page:
 
 async def calculates(page: Page, what: str, result: str) -> None:
     """By the notebook's kernel, whose answer comes through a WebSocket."""
+    await page.click(".jp-Notebook .jp-mod-active .cm-content")  # outside of a cell letters are commands
     await page.keyboard.type(what)
     await page.keyboard.press("Shift+Enter")
     await page.wait_for_selector(f".jp-OutputArea-output:has-text('{result}')")

@@ -4,7 +4,7 @@ import asyncio
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Browser, Response
+from playwright.async_api import Browser, Page, Response, WebSocket
 
 from tests.browser.end_to_end.browser_user import BrowserUser, arrived, until
 from tests.browser.end_to_end.installation import Installation, Person, Workspace
@@ -23,6 +23,10 @@ def desk(ann: Person) -> Workspace:
     return asyncio.run(ann.workspace("desk", "RUNNING"))
 
 
+def open_sockets(user: BrowserUser, page: Page) -> list[WebSocket]:
+    return [one for one in user.sockets[page] if not one.is_closed()]
+
+
 @pytest.mark.parametrize("mode", ["subdomain", "path"])
 async def test_signing_out_ends_what_is_open(
     mode: str, desk: Workspace, hub: Installation, browser: Browser, ann: Person
@@ -32,8 +36,8 @@ async def test_signing_out_ends_what_is_open(
         platform = await user.signs_in(ann)
         tab = await user.opens(address)
         await tab.open_terminal()
-        sockets = [one for one in user.sockets[tab.page] if not one.is_closed()]
-        assert len(sockets) >= 2
+        await until(lambda: len(open_sockets(user, tab.page)) >= 2, "the sockets of an editor")
+        sockets = open_sockets(user, tab.page)
 
         await platform.goto(f"{hub.url}/signin")  # a page of ours that may ask the API
         assert await platform.evaluate(SIGN_OUT) == 204

@@ -5,7 +5,10 @@ tests/system/test_docker_nothing_typed_is_lost.py.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -14,7 +17,7 @@ import pytest
 from playwright.async_api import Route
 
 from tests.browser.end_to_end import interruptions as rows
-from tests.browser.end_to_end.browser_user import BrowserUser, until
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, until
 from tests.browser.end_to_end.installation import Installation, Person, Workspace
 from tests.browser.end_to_end.interruptions import Interruption, Notes, nothing_is_lost
 from tests.conftest import Tell
@@ -25,7 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 IN_CI = (rows.stopped, rows.killed)
 IN_THE_LONG_TIER = (
     *IN_CI,
-    *(rows.archived, rows.idle, rows.lid_closed, rows.machine_silent, rows.front_door_killed),
+    *(rows.saved_by_a_stop, rows.archived, rows.idle, rows.lid_closed, rows.machine_silent, rows.front_door_killed),
     *(rows.api_silent, rows.everything_restarted, rows.cut_off),
 )
 
@@ -57,27 +60,67 @@ async def test_nothing_typed_is_lost_in_ten_rounds(
     tell(f"process, {happens.__name__} 10 times: all that was typed is on disk")
 
 
+@dataclass
+class HeldExtension:
+    """On a busy machine the extension starts seconds after the editor can be typed into; here, when it is told to."""
+
+    may_start: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def hold(self, route: Route) -> None:
+        await self.may_start.wait()
+        await route.continue_()
+
+
 async def test_what_is_typed_before_the_extension_listens_is_no_conflict(
     desk: Workspace, user: BrowserUser, hub: Installation
 ) -> None:
-    """On a busy machine it starts seconds after the editor can be typed into."""
-    typed = asyncio.Event()
-
-    async def hold(route: Route) -> None:
-        await typed.wait()
-        await route.continue_()
-
-    await user.context.route("**/_codehub/editor", hold)
-    tab = await user.opens(desk.url)
-    notes = Notes(desk, tab)
-    await tab.open_file(notes.name)
+    extension = HeldExtension()
+    await user.context.route("**/_codehub/editor", extension.hold)
+    notes = Notes(desk, await user.opens(desk.url))
+    await notes.tab.open_file(notes.name)
     await notes.type("typed before ")
-    assert await tab.page.locator("text=Sleeps in").count() == 0
-    typed.set()
-    await tab.page.wait_for_selector("text=Sleeps in")
-    await tab.page.wait_for_timeout(1000)
+    assert await notes.tab.page.locator("text=Sleeps in").count() == 0
+    extension.may_start.set()
+    await rows.listens(notes.tab)
+    await notes.tab.page.wait_for_timeout(1000)
     await rows.killed(notes, hub)
     await notes.are_saved_after_all("typed after ")
+
+
+def kept_by_vs_code(desk: Workspace) -> dict[Path, str]:
+    """Its own backups of what is not saved."""
+    found: dict[Path, str] = {}
+    for each in (desk.home / ".local/share/code-server/User/Backups").glob("*/vscode-remote/*"):
+        with suppress(FileNotFoundError):  # VS Code writes it anew
+            found[each] = each.read_text()
+    return found
+
+
+async def backed_up(desk: Workspace, text: str) -> dict[Path, str]:
+    await until(lambda: any(text in kept for kept in kept_by_vs_code(desk).values()), "a backup of VS Code's")
+    return kept_by_vs_code(desk)
+
+
+async def test_who_types_on_in_what_vs_code_kept_is_told_of_no_conflict(desk: Workspace, user: BrowserUser) -> None:
+    notes = Notes(desk, await user.opens(desk.url))
+    page = notes.tab.page
+    await notes.open()
+    await notes.type("typed before ")
+    await backed_up(desk, "typed before ")
+    await page.wait_for_timeout(1000)  # ours is written by now as well
+    extension = HeldExtension()
+    await user.context.route("**/_codehub/editor", extension.hold)
+    async with page.expect_navigation(url=re.compile(r"/\?folder="), wait_until="commit"):
+        desk.kill()
+    await arrived(page)
+    await page.wait_for_selector(".view-line:has-text('typed before')")
+    await notes.type("typed on ")
+    extension.may_start.set()
+    await rows.listens(notes.tab)
+    await page.wait_for_timeout(1000)
+    await page.keyboard.press("Control+s")
+    await notes.are_on_disk()
+    assert await page.locator(".tab[data-resource-name^='Untitled']").count() == 0
 
 
 async def test_a_backup_that_outlived_the_save_is_no_conflict(desk: Workspace, tab: Tab) -> None:
@@ -85,13 +128,7 @@ async def test_a_backup_that_outlived_the_save_is_no_conflict(desk: Workspace, t
     notes = Notes(desk, tab)
     await notes.open()
     await notes.type("typed before ")
-    backups = desk.home / ".local/share/code-server/User/Backups"
-
-    def kept_by_vs_code() -> dict[Path, str]:
-        return {each: each.read_text() for each in backups.glob("*/vscode-remote/*")}
-
-    await until(lambda: any("typed before" in text for text in kept_by_vs_code().values()), "a backup")
-    kept = kept_by_vs_code()
+    kept = await backed_up(desk, "typed before ")
     await desk.brought_to("STANDBY")
     await tab.page.wait_for_selector(f"#title:has-text('{desk.name} is asleep')")
     for path, text in kept.items():
@@ -131,4 +168,7 @@ async def test_every_window_saves_what_is_typed_in_it(desk: Workspace, user: Bro
     await desk.brought_to("STANDBY")
     for notes in windows:
         await notes.tab.page.wait_for_selector(f"#title:has-text('{desk.name} is asleep')")
+    await rows.wakes(windows[0].tab)
+    await arrived(windows[1].tab.page)  # it waits for the workspace by itself
+    for notes in windows:
         await notes.are_on_disk()

@@ -5,14 +5,15 @@ import json
 import pytest
 
 from codehub.adapters.ide.command import FIRST_SETTINGS
+from tests.chromium import installed
 from tests.proxy.harness import ProxyHarness
-from tests.proxy.recording.workbench import chromium, code_server, tab
+from tests.proxy.recording.workbench import code_server, tab
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 async def test_with_the_first_settings_the_editor_has_room_on_a_telephone() -> None:
-    if chromium() is None:
+    if installed() is None:
         pytest.skip("there is no Chromium")
     async with (
         code_server(settings=json.loads(FIRST_SETTINGS)) as (endpoint, _),

@@ -36,7 +36,7 @@ async def tab(desk: Workspace, user: BrowserUser) -> Tab:
 
 
 def seen(desk: Workspace) -> str:
-    return str(desk.shown()["last_access_at"])
+    return str(desk.shown()["last_access_at"] or "")
 
 
 async def rests(desk: Workspace, seconds: float) -> str:

@@ -72,6 +72,22 @@ async def commit_and_push(desk: Workspace, user: BrowserUser, repository: Path) 
     await until(lambda: len(commits(repository)) > 1, "the push", say=lambda: setup_log(desk))
 
 
+async def commit_and_push_in_vs_code(desk: Workspace, user: BrowserUser, repository: Path) -> None:
+    """By the editor's own source control, without a terminal."""
+    (desk.home / "private" / "readme.md").write_text("changed\n")
+    page = (await user.opens(desk.url)).page
+    await page.keyboard.press("Control+Shift+g")
+    await page.wait_for_selector(".scm-view [aria-label*='readme.md']")
+    await page.click(".scm-view .scm-input .view-line")
+    await page.keyboard.type("by the editor")
+    await page.wait_for_selector(".scm-view .scm-input .view-line:has-text('by the editor')")
+    await page.keyboard.press("Control+Enter")
+    await page.click(".monaco-dialog-box .monaco-button:has-text('Yes')")  # nothing is staged: commit all
+    await page.click(".scm-view .monaco-button:has-text('Sync Changes')")
+    await page.click(".monaco-dialog-box .monaco-button:text-is('OK')")  # it pulls and pushes
+    await until(lambda: " by the editor" in commits(repository)[0], "the push", say=lambda: commits(repository))
+
+
 async def test_over_https_with_a_token(
     hub: Installation, ann: Person, user: BrowserUser, root: Path, authority: Authority, git_host: str
 ) -> None:
@@ -80,6 +96,7 @@ async def test_over_https_with_a_token(
     await until((desk.home / "private" / "readme.md").exists, "the clone", say=lambda: setup_log(desk))
     await commit_and_push(desk, user, root / "private.git")
     assert commits(root / "private.git")[0] == f"{ann.username} <{ann.username}@localhost> pushed"
+    await commit_and_push_in_vs_code(desk, user, root / "private.git")
 
     kept = subprocess.run(["grep", "-rlF", TOKEN, hub.data], capture_output=True, text=True, check=False).stdout
     assert kept == ""

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Browser, Locator, Page
 
-from tests.browser.end_to_end.browser_user import BrowserUser, runs, until
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, runs, until
 from tests.browser.end_to_end.installation import Installation, Person, Workspace
 from tests.real_services import free_port
 
@@ -68,13 +68,14 @@ async def shows_the_repository(page: Page) -> None:
 async def test_the_repository_is_the_folder_that_opens(desk: Workspace, user: BrowserUser) -> None:
     publish(desk)
     await desk.brought_to("RUNNING")
-    page, _ = await user.goes(desk.url)
-    await shows_the_repository(page)
-    await until((desk.home / "shop" / "created").exists, "the command of devcontainer.json")
-    assert (desk.home / "shop" / "created").read_text() == "hello\n"
-    await notification(page, "devcontainer.json is honoured, except for: image").wait_for()
-    site = desk.of_port(4321)
-    await notification(page, f"Web (4321): {site}").wait_for()
+    created, site = desk.home / "shop" / "created", desk.of_port(4321)
+    page = await user.goes_in(desk.url)
+    await asyncio.gather(  # a notification goes after ten seconds
+        notification(page, "devcontainer.json is honoured, except for: image").wait_for(),
+        notification(page, f"Web (4321): {site}").wait_for(),
+        shows_the_repository(page),
+        until(lambda: created.exists() and created.read_text() == "hello\n", "the command of devcontainer.json"),
+    )
 
 
 async def test_a_clone_that_failed_is_told_and_works_after_it_was_mended(desk: Workspace, user: BrowserUser) -> None:
@@ -87,7 +88,7 @@ async def test_a_clone_that_failed_is_told_and_works_after_it_was_mended(desk: W
     await asyncio.to_thread(publish, desk)
     await failed.get_by_role("button", name="Try Again").click()
     await shows_the_repository(page)
-    assert (desk.home / "shop" / ".git").is_dir()
+    await until((desk.home / "shop" / ".git").is_dir, "all of the clone")
 
 
 async def test_a_failure_is_told_in_korean(desk: Workspace, hub: Installation, ann: Person, user: BrowserUser) -> None:
@@ -110,10 +111,11 @@ async def test_a_port_that_starts_to_listen_is_told_and_opened_at_its_own_addres
     port = free_port()
     (desk.home / "echo.js").write_text(ECHO.read_text())
     await desk.brought_to("RUNNING")
-    tab = await user.opens(desk.url if mode == "subdomain" else desk.by_path)
-    await shows_the_repository(tab.page)
+    page = await user.goes_in(desk.url if mode == "subdomain" else desk.by_path)
     # Until the editor knows what is open already, and the setup has changed the variables of terminals.
-    await notification(tab.page, "Ports of this repository").wait_for()
+    _, tab, _ = await asyncio.gather(
+        notification(page, "Ports of this repository").wait_for(), arrived(page), shows_the_repository(page)
+    )
     await tab.open_terminal()
     await runs(tab, f"$NODE_EXEC_PATH ../echo.js {port}")
     await tab.reads("it listens")

@@ -10,9 +10,9 @@ from codehub.adapters.ide import ensure_code_server
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.settings import load_settings
+from tests.chromium import installed
 from tests.proxy.recording.scenarios import SCENARIOS, session
 from tests.proxy.recording.tape import TAPES, write
-from tests.proxy.recording.workbench import chromium
 
 
 async def record(name: str, version: str, folder: Path) -> None:
@@ -32,14 +32,14 @@ async def main() -> int:
     chosen = parser.parse_args()
     if unknown := set(chosen.scenarios) - set(SCENARIOS):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
-    if chromium() is None or find_sandbox_tools() is None:
+    if installed() is None or find_sandbox_tools() is None:
         print("A recording needs chromium, and bubblewrap for a home without this machine's names.", file=sys.stderr)
         return 1
     settings = load_settings(database_url="postgresql://unused", redis_url="redis://unused")
-    installed = await ensure_code_server(ide_cache_dir(settings), lambda text, fraction: None)
+    ide = await ensure_code_server(ide_cache_dir(settings), lambda text, fraction: None)
     chosen.to.mkdir(parents=True, exist_ok=True)
     for name in chosen.scenarios or SCENARIOS:
-        await record(name, installed.version, chosen.to)
+        await record(name, ide.version, chosen.to)
     return 0
 
 

@@ -17,15 +17,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
+from tests.chromium import chromium
 from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS, Application, Person
 from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.tape import write
-from tests.proxy.recording.workbench import CHROMIUM_ARGUMENTS, chromium
 from tests.real_services import free_port
 
 PROGRAMS = Path.home() / ".cache" / "codehub-applications"
@@ -97,17 +97,11 @@ async def _answers(port: int, output: Path) -> None:
 @asynccontextmanager
 async def page(port: int, application: Application) -> AsyncIterator[Page]:
     """A tab in which the application can be worked with."""
-    program = chromium()
-    assert program is not None
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
-        try:
-            opened = await browser.new_page()
-            await opened.goto(f"http://w.localhost:{port}{application.path}", timeout=PATIENCE * 1000)
-            await opened.wait_for_selector(application.ready, timeout=PATIENCE * 1000)
-            yield opened
-        finally:
-            await browser.close()
+    async with chromium() as browser:
+        opened = await browser.new_page()
+        await opened.goto(f"http://w.localhost:{port}{application.path}", timeout=PATIENCE * 1000)
+        await opened.wait_for_selector(application.ready, timeout=PATIENCE * 1000)
+        yield opened
 
 
 async def record(name: str, programs: Path, to: Path) -> None:

@@ -1,7 +1,6 @@
 """A real workbench: code-server as a workspace, our proxy before it, and a tab of a real browser."""
 
 import json
-import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -9,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page
 
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import find_sandbox_tools
@@ -17,13 +16,10 @@ from codehub.bootstrap.runtimes import ide
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
 from codehub.settings import load_settings
+from tests.chromium import chromium
 from tests.eventually import eventually
 
-CHROMIUM_ARGUMENTS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-]
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 90.0
 FILES = {
     "notes.txt": "one\ntwo\nthree\n",
     "style.css": "body {\n  color: red;\n}\n",
@@ -33,14 +29,11 @@ FILES = {
 SETTINGS = {
     "chat.disableAIFeatures": True,
     "files.autoSave": "off",  # a save is a save
+    "workbench.startupEditor": "none",  # it would open late and take the focus from whoever types
     "terminal.integrated.environmentChangesRelaunch": False,  # a terminal that a test types into stays the same one
     "terminal.integrated.gpuAcceleration": "off",  # rows of text can be read
 }
 SETTINGS_FILE = ".local/share/code-server/User/settings.json"
-
-
-def chromium() -> str | None:
-    return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @asynccontextmanager
@@ -64,7 +57,7 @@ async def code_server(
             subprocess.run(["git", "init", "--quiet", str(home)], check=True)
         try:
             await runtime.start_container(ContainerSpec(key, volume, "image"))
-            await eventually(lambda: runtime.answers(key), PATIENCE)
+            await eventually(lambda: runtime.answers(key), TIMEOUT_SECONDS)
             endpoint = await runtime.endpoint(key)
             assert endpoint is not None
             yield endpoint, home
@@ -80,7 +73,7 @@ class Tab:
 
     async def open_terminal(self) -> None:
         await self.page.keyboard.press("Control+`")
-        await self.page.wait_for_selector(".terminal-wrapper .xterm-rows", state="visible", timeout=PATIENCE * 1000)
+        await self.page.wait_for_selector(".terminal-wrapper .xterm-rows", state="visible")
         await self.reads("$ ")
 
     async def reads(self, text: str) -> None:
@@ -89,7 +82,6 @@ class Tab:
             "text => [...document.querySelectorAll('.xterm-rows > div')]"
             ".some(row => row.textContent.replaceAll('\\u00a0', ' ').includes(text))",
             arg=text,
-            timeout=PATIENCE * 1000,
         )
 
     async def click_terminal(self) -> None:
@@ -97,12 +89,12 @@ class Tab:
 
     async def open_file(self, name: str) -> None:
         await self.page.keyboard.press("Control+p")
-        await self.page.wait_for_selector(".quick-input-widget input", state="visible")
+        await self.page.wait_for_selector(".quick-input-widget input:focus")
         await self.page.keyboard.type(name)
-        await self.page.wait_for_selector(f".quick-input-list [aria-label*='{name}']")
+        await self.page.wait_for_selector(f".quick-input-list .monaco-list-row.focused[aria-label*='{name}']")
         await self.page.keyboard.press("Enter")
         await self.page.wait_for_selector(f".tab.active[data-resource-name='{name}']")
-        await self.page.wait_for_selector(".editor-group-container.active .monaco-editor .view-line")
+        await self.page.wait_for_selector(".editor-group-container.active .monaco-editor.focused .view-line")
 
     async def complete(self) -> None:
         await self.page.keyboard.press("Control+Space")
@@ -110,7 +102,7 @@ class Tab:
 
     async def search(self, text: str) -> None:
         await self.page.keyboard.press("Control+Shift+f")
-        await self.page.wait_for_selector(".search-view textarea")
+        await self.page.wait_for_selector(".search-view textarea:focus")
         await self.page.keyboard.type(text)
         await self.page.keyboard.press("Enter")
         await self.page.wait_for_selector(".search-view .monaco-list-row")
@@ -118,15 +110,10 @@ class Tab:
 
 @asynccontextmanager
 async def tab(port: int) -> AsyncIterator[Tab]:
-    program = chromium()
-    assert program is not None
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
-        try:
-            page = await browser.new_page()
-            await page.goto(f"http://w.localhost:{port}/")
-            await page.wait_for_selector(".monaco-workbench .part.statusbar", timeout=PATIENCE * 1000)
-            await page.wait_for_selector(".explorer-folders-view .monaco-list-row", timeout=PATIENCE * 1000)
-            yield Tab(page)
-        finally:
-            await browser.close()
+    async with chromium() as browser:
+        page = await browser.new_page()
+        page.set_default_timeout(TIMEOUT_SECONDS * 1000)
+        await page.goto(f"http://w.localhost:{port}/")
+        await page.wait_for_selector(".monaco-workbench .part.statusbar")
+        await page.wait_for_selector(".explorer-folders-view .monaco-list-row")
+        yield Tab(page)

@@ -561,6 +561,7 @@ class Journal {
       if (document.isDirty) await document.save();
       return "";
     }
+    if (document.isDirty && isTypedOn(document.getText(), text)) return ""; // VS Code kept it too, and somebody goes on
     if (document.isDirty || !on_disk.includes(hash(document.getText()))) {
       const beside = await this.beside(text, language);
       notify("Warning", texts.conflict(name), texts.compare).then((chosen) => {
@@ -577,7 +578,7 @@ class Journal {
 
   async beside(text, language) {
     const document = await vscode.workspace.openTextDocument({ content: text, language });
-    await vscode.window.showTextDocument(document, { preview: false, viewColumn: vscode.ViewColumn.Beside });
+    await vscode.window.showTextDocument(document, { preview: false, preserveFocus: true, viewColumn: vscode.ViewColumn.Beside });
     return document;
   }
 }
@@ -587,6 +588,15 @@ function request(asked) {
     asked.onsuccess = () => resolve(asked.result);
     asked.onerror = () => reject(asked.error);
   });
+}
+
+// Whether `text` is `before` with something inserted at one place.
+function isTypedOn(text, before) {
+  let begin = 0;
+  while (begin < before.length && text[begin] === before[begin]) begin += 1;
+  let end = 0;
+  while (end < before.length - begin && text.at(-1 - end) === before.at(-1 - end)) end += 1;
+  return begin + end === before.length;
 }
 
 // FNV-1a, twice, with the length: to tell versions of one file apart, not to withstand anybody.
