@@ -1,4 +1,5 @@
-"""What every suite shares: skips that CI turns into failures, measured figures, and Hypothesis' house rules.
+"""What every suite shares: skips that CI turns into failures, measured figures, Hypothesis' house rules, and how long a
+page is waited for.
 
 `CODEHUB_NO_SKIPS=1` says that this machine has all it takes, so a skip there is a test that silently stopped testing.
 """
@@ -8,6 +9,7 @@ from collections.abc import Callable, Generator
 
 import hypothesis
 import pytest
+from playwright.async_api import expect
 
 pytest_plugins = ["tests.real_services", "tests.docker_engine"]
 
@@ -22,6 +24,8 @@ hypothesis.settings.register_profile(
     database=None,
 )
 hypothesis.settings.load_profile("house")
+
+expect.set_options(timeout=30_000)  # what a page comes to is waited for, however busy the machine is
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,8 @@ from codehub.ports.archives import StoredObject
 from codehub.ports.secrets import Sealed, StoredSecret
 from codehub.ports.stores import Actor
 from tests.browser.dashboard_harness import DashboardHarness, archiving, dashboard_harness, failure
-from tests.browser.deployment import DashboardUser, chromium
+from tests.browser.deployment import DashboardUser
+from tests.chromium import chromium
 
 DESKTOP = {"width": 1140, "height": 700}
 PHONE = {"width": 375, "height": 667}
@@ -202,7 +203,7 @@ async def _open_files(page: Page) -> None:
 
 
 async def _open_template_secrets(page: Page) -> None:
-    await page.locator(".menu-place button").last.click()
+    await page.locator("table .menu-place button").last.click()
     await page.get_by_role("menuitem").nth(1).click()
     await page.get_by_text("LICENSE_KEY").first.wait_for()
 

@@ -1,12 +1,13 @@
 """One's own things in every workspace, on the account page and in an admin's templates: set, replaced, deleted, never
 shown again."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, Response, expect
+from playwright.async_api import Locator, Page, Response, Route, expect
 
 from codehub.adapters.encryption import new_key
 from codehub.adapters.postgres.schema import migrate
@@ -106,6 +107,39 @@ async def test_a_secret_is_set_replaced_and_deleted_and_never_shown(harness: Das
     await expect(secrets).to_contain_text("There are none yet.")
     await expect(button(page, "New secret")).to_be_focused()
     assert kept.value(SecretKind.VARIABLE, "DEPLOY_KEY") is None
+
+
+async def test_the_focus_stays_although_the_list_is_drawn_anew(harness: DashboardHarness) -> None:
+    """On a slow network the list comes anew when the next dialog is open already. Nothing is drawn after a Cancel."""
+    user = await harness.user("ann")
+    page, arrives, loads = user.page, asyncio.Event(), 0
+    assert (await user.http.put("/api/v1/account/secrets/TOKEN", json={"value": "x"})).status_code == 200
+    await user.goes("/account")
+    await button(page, "Replace TOKEN").wait_for()
+
+    async def load_slowly(route: Route) -> None:
+        nonlocal loads
+        loads += 1
+        await arrives.wait()
+        await route.continue_()
+
+    await page.route("**/api/v1/account/secrets", load_slowly)
+    await button(page, "Delete TOKEN").click()
+    await confirm(page, "Cancel")
+    await button(page, "Replace TOKEN").click()
+    await page.get_by_label("New value").fill("y")
+    await confirm(page, "Save")
+    await page.get_by_text("TOKEN is saved.").wait_for()
+    drawn_before = await button(page, "Delete TOKEN").element_handle()
+    await button(page, "Delete TOKEN").click()
+    arrives.set()
+    await page.wait_for_function("button => !button.isConnected", arg=drawn_before)
+    await confirm(page, "Cancel")
+    await expect(button(page, "Delete TOKEN")).to_be_focused()
+    await button(page, "Delete TOKEN").click()
+    await confirm(page, "Delete")
+    await expect(button(page, "New secret")).to_be_focused()
+    assert loads == 2, "after what was saved and what was deleted"
 
 
 async def test_a_secret_that_cannot_be_says_why_at_its_field(harness: DashboardHarness) -> None:

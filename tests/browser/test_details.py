@@ -5,15 +5,21 @@ import re
 import pytest
 from playwright.async_api import expect
 
+from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role
 from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
-from tests.browser.dashboard_harness import DashboardHarness
+from tests.browser.dashboard_harness import DashboardHarness, failure
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 ROOT = Actor("root", address="198.51.100.7")
+USERS = "/api/v1/admin/users"
+SEEN = """is => {
+  Object.defineProperty(document, "hidden", { value: !is, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 async def test_each_tile_leads_to_what_it_counts(harness: DashboardHarness) -> None:
@@ -112,18 +118,21 @@ async def test_what_cannot_be_taken_back_asks_first(harness: DashboardHarness) -
     dora = await harness.person("dora")
     users = harness.backends.database.state.accounts.users
     page, row = root.page, root.page.get_by_role("row", name="dora")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.method) if USERS in request.url else None)
     await root.goes("/admin/users")
     before = users[dora]
-    for item in ("New password", "Disable"):
+    for item, refusal in (("New password", "Cancel"), ("Disable", "Cancel"), ("Edit", "Close")):
         await row.get_by_role("button").click()
         await page.get_by_role("menuitem", name=item).click()
-        await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        await page.get_by_role("dialog").get_by_role("button", name=refusal).click()
     assert users[dora] == before
     await row.get_by_role("button").click()
     await page.get_by_role("menuitem", name="New password").click()
     await page.get_by_role("dialog").get_by_role("button", name="New password").click()
     secret = page.get_by_label("The password of dora")
     await secret.wait_for()
+    assert asked == ["GET", "PATCH"], "a table that is loaded for nothing closes the menu that is open by then"
     assert "mono" in (await secret.evaluate("node => getComputedStyle(node).fontFamily")).lower()
 
 
@@ -147,6 +156,23 @@ async def test_a_refused_sweep_can_be_waived_by_who_has_looked(harness: Dashboar
     assert (pending.asked_by, pending.waived) == ("root", ("database-older",))
     await marks.finish(pending.id, {"swept": [{}]})
     await page.get_by_text("1 swept.").wait_for()
+
+
+async def test_the_errors_are_true_again_after_a_time_without_the_stream(harness: DashboardHarness) -> None:
+    """A page that nobody sees gives its stream back after a minute, and hears of no change until it is seen."""
+    root = await harness.user("root", Role.ADMIN)
+    await harness.person("ann")
+    info = failure(ErrorReason.RETRY_EXCEEDED, "STARTING failed 3 times.", harness.ago(minutes=6))
+    row = harness.put("ann", "shop", Phase.ERROR, error_info=info)
+    page = root.page
+    await page.clock.install()
+    await root.goes("/admin/errors")
+    await page.get_by_role("link", name="shop").wait_for()
+    await page.evaluate(SEEN, False)
+    await page.clock.run_for(61_000)
+    harness.change(row, phase=Phase.STANDBY, desired_state=Desired.STANDBY, error_reason=None, error_info=None)
+    await page.evaluate(SEEN, True)
+    await page.get_by_role("heading", name="All is well").wait_for()
 
 
 async def test_the_audit_is_told_in_words(harness: DashboardHarness) -> None:

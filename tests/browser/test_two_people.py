@@ -1,5 +1,6 @@
 """Several people and windows at once: what one does, the other sees; what is not one's own, nobody sees."""
 
+import asyncio
 import time
 
 import pytest
@@ -16,10 +17,12 @@ async def test_two_windows_see_each_other_s_changes(deployment: Deployment, ann:
     stranger = await deployment.user("bob")
     for user in (ann, other, stranger):
         await user.goes("/")
-    made = await ann.create("shop", desired_state="STANDBY")
+        await user.page.get_by_role("heading", name="Make your first workspace").wait_for()  # its stream has begun
+    async with asyncio.TaskGroup() as watching:
+        watching.create_task(other.page.get_by_text("was created elsewhere").wait_for())
+        made = await ann.create("shop", desired_state="STANDBY")
     await other.sees("shop", "Asleep")
     await expect(stranger.page.locator("article.card")).to_have_count(0)
-    await other.page.get_by_text("was created elsewhere").wait_for()
 
     await ann.sees("shop", "Asleep")
     began = time.monotonic()
@@ -27,8 +30,9 @@ async def test_two_windows_see_each_other_s_changes(deployment: Deployment, ann:
     await other.card("store").wait_for()
     tell(f"a change was on the other's page after {(time.monotonic() - began) * 1000:.0f} ms")
     await ann.page.get_by_role("button", name="More for store").click()
-    await ann.page.get_by_role("menuitem", name="Start").click()
-    await other.page.get_by_text("ann asked “store” to become: Running").wait_for()
+    async with asyncio.TaskGroup() as watching:
+        watching.create_task(other.page.get_by_text("ann asked “store” to become: Running").wait_for())
+        await ann.page.get_by_role("menuitem", name="Start").click()
     await other.sees("store", "Running")
     await expect(ann.page.get_by_text("asked “store” to become")).to_have_count(0)
     await stranger.goes("/admin")

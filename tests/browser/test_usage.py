@@ -6,17 +6,20 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from codehub.domain.usage import DiskUsage, Usage, UsageSample
 from codehub.domain.workspace import Phase
 from codehub.ports.runtime import ContainerSpec, Resources
 from tests.browser.axe import findings
 from tests.browser.dashboard_harness import DashboardHarness
+from tests.browser.deployment import DashboardUser
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 GB = 1_000_000_000
+HIDE = "is => Object.defineProperty(document, 'hidden', { value: is, configurable: true })"
 
 
 def uses(harness: DashboardHarness, key: UUID, disk: DiskUsage | None, minutes: int = 58) -> None:
@@ -42,20 +45,42 @@ def uses(harness: DashboardHarness, key: UUID, disk: DiskUsage | None, minutes: 
     ]
 
 
+async def goes_unseen(user: DashboardUser, cards: int) -> None:
+    """To the list, in a page that nobody sees: so it has not asked what is used. All its cards are in sight, and its
+    time passes by `clock.run_for` only."""
+    page = user.page
+    in_sight: set[str] = set()
+    page.on("request", lambda request: in_sight.add(request.url) if request.url.endswith("/lifecycle") else None)
+    await page.add_init_script(f"({HIDE})(true)")
+    await page.clock.install()
+    await user.goes("/")
+    await eventually(lambda: len(in_sight) == cards)
+    await page.clock.pause_at(await page.evaluate("Date.now() / 1000") + 30)
+
+
+async def look(page: Page) -> None:
+    """Somebody sees the page for long enough that it asks what is used."""
+    await page.evaluate(HIDE, False)
+    async with page.expect_request("**/api/v1/usage?*"):
+        await page.clock.run_for(1_000)
+
+
 async def test_a_card_says_what_its_workspace_uses(harness: DashboardHarness) -> None:
     ann = await harness.user("ann")
     busy, new = harness.put("ann", "busy", Phase.RUNNING), harness.put("ann", "new", Phase.RUNNING)
     harness.put("ann", "asleep", Phase.STANDBY)
     uses(harness, busy.id, DiskUsage(1_200_000_000, 10 * GB, 10 * GB, 8_800_000_000))
-    await ann.goes("/")
+    await goes_unseen(ann, 3)
+    await look(ann.page)
     line = ann.card("busy").locator(".usage-line")
     await expect(line).to_have_text(re.compile(r"^CPU \d+% · memory 480 MB of 2 GB · disk 1\.2 GB of 10 GB$"))
     await expect(ann.card("new").locator(".usage-line")).to_have_text("memory 67.1 MB")
     await expect(ann.card("asleep").locator(".usage")).to_be_hidden()
     harness.backends.runtime.state.containers[new.id].memory_bytes = 90_000_000
     harness.backends.runtime.state.containers[new.id].cpu_seconds += 1.0
+    await ann.page.clock.resume()
     later = re.compile(r"^CPU \d+% · memory 90 MB$")
-    await expect(ann.card("new").locator(".usage-line")).to_have_text(later, timeout=30_000)
+    await expect(ann.card("new").locator(".usage-line")).to_have_text(later)
 
 
 async def test_one_question_for_all_cards_and_none_while_nobody_looks(harness: DashboardHarness) -> None:
@@ -64,17 +89,14 @@ async def test_one_question_for_all_cards_and_none_while_nobody_looks(harness: D
         harness.put("ann", f"one-{number}", Phase.RUNNING)
     asked: list[str] = []
     ann.page.on("request", lambda request: asked.append(request.url) if "/api/v1/usage" in request.url else None)
-    await ann.page.clock.install()
-    await ann.goes("/")
-    await ann.page.clock.run_for(2_000)
+    await goes_unseen(ann, 5)
+    await look(ann.page)
     await expect(ann.card("one-0").locator(".usage-line")).to_be_visible()
     assert [url.count("id=") for url in asked] == [5]
-    hide = "is => Object.defineProperty(document, 'hidden', { value: is, configurable: true })"
-    await ann.page.evaluate(hide, True)
+    await ann.page.evaluate(HIDE, True)
     await ann.page.clock.run_for(20_000)
     assert len(asked) == 1
-    await ann.page.evaluate(hide, False)
-    await ann.page.clock.run_for(1_000)
+    await look(ann.page)
     assert [url.count("id=") for url in asked] == [5, 5]
 
 

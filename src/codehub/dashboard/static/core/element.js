@@ -58,6 +58,11 @@ export function replace(node, ...children) {
   node.replaceChildren(...flat(children));
 }
 
+/** The element in `place` that those who do not see it hear as `label`; null if there is none. */
+export function labelled(place, label) {
+  return [...place.querySelectorAll("[aria-label]")].find((node) => node.getAttribute("aria-label") === label) ?? null;
+}
+
 function flat(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 }

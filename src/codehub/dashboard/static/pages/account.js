@@ -94,7 +94,7 @@ function browserOf(agent) {
 
 function tokensPanel(app) {
   const list = element("ul", { class: "plain rows" });
-  const create = element("button", { type: "button", class: "button", on: { click: () => createToken(app).then(load, complain) } }, icon("plus"), t("tokens.create"));
+  const create = element("button", { type: "button", class: "button", on: { click: () => loadAfter(createToken(app)).catch(complain) } }, icon("plus"), t("tokens.create"));
   const node = element(
     "section",
     { class: "panel" },
@@ -106,6 +106,10 @@ function tokensPanel(app) {
   async function load() {
     const { items } = await get("tokens");
     replace(list, items.length ? items.map(row) : element("li", { class: "row muted" }, t("tokens.none")));
+  }
+
+  async function loadAfter(work) {
+    if (await work) await load();
   }
 
   function row(token) {
@@ -120,7 +124,7 @@ function tokensPanel(app) {
       element("div", { class: "row-main" }, element("p", {}, element("strong", {}, token.name)), element("p", { class: "muted small" }, facts.join(" · "))),
       element(
         "button",
-        { type: "button", class: "button small danger", "aria-label": t("tokens.revoke_one", { name: token.name }), on: { click: () => revoke(token).then(load, complain) } },
+        { type: "button", class: "button small danger", "aria-label": t("tokens.revoke_one", { name: token.name }), on: { click: () => loadAfter(revoke(token)).catch(complain) } },
         t("tokens.revoke"),
       ),
     );
@@ -130,12 +134,16 @@ function tokensPanel(app) {
   return node;
 }
 
+/** @returns {Promise<boolean>} whether it was revoked */
 async function revoke(token) {
   const sure = await confirmed(t("tokens.revoke"), t("tokens.revoke.sure", { name: token.name }), t("tokens.revoke"));
   if (sure) await remove(`tokens/${token.id}`);
+  return sure;
 }
 
+/** @returns {Promise<boolean>} whether there is a new token */
 async function createToken(app) {
+  let isMade = false;
   const scopes = SCOPES.filter((scope) => app.session.scopes.includes(scope));
   const lives = [...LIVES.map((span) => [String(span), duration(span)]), ["", t("tokens.forever")]];
   await dialog(t("tokens.create"), (close) => {
@@ -155,10 +163,12 @@ async function createToken(app) {
         ],
         send: async ({ name, scopes: chosen, life }) => {
           const made = await post("tokens", { name, scopes: chosen, expires_in_seconds: life ? Number(life) : null });
+          isMade = true;
           replace(place, secret(t("tokens.once"), made.token, close));
         },
       }),
     );
     return place;
   });
+  return isMade;
 }

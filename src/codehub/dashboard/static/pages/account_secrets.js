@@ -104,23 +104,23 @@ function secretsPanel() {
 }
 
 function credentialsPanel() {
-  const add = (label, ask) => element("button", { type: "button", class: "button", on: { click: () => ask(null).then(load, complain) } }, icon("plus"), label);
+  const add = (label, ask) => element("button", { type: "button", class: "button", on: { click: () => loadAfter(ask(null)).catch(complain) } }, icon("plus"), label);
   const token = add(t("git_token.create"), askForToken);
-  const { node, load } = secretList({ path: CREDENTIALS, empty: t("credentials.none"), row: credentialRow, otherwise: token });
+  const { node, load, loadAfter } = secretList({ path: CREDENTIALS, empty: t("credentials.none"), row: credentialRow, otherwise: token });
   load().catch(complain);
   return panel(t("credentials.title"), t("credentials.text"), [token, add(t("ssh_key.create"), askForKey)], node);
 }
 
-function credentialRow(item, load) {
+function credentialRow(item, loadAfter) {
   const { host } = item;
   const isToken = item.kind === "token";
   const title = [element("strong", {}, host), " ", element("span", { class: "badge" }, t(isToken ? "git_token.badge" : "ssh_key.badge"))];
-  const erase = rowButton(t("secrets.delete"), t(isToken ? "git_token.delete_one" : "ssh_key.delete_one", { host }), () => forget(item).then(load), "danger");
+  const erase = rowButton(t("secrets.delete"), t(isToken ? "git_token.delete_one" : "ssh_key.delete_one", { host }), () => loadAfter(forget(item)), "danger");
   if (isToken) {
-    const change = rowButton(t("secrets.replace"), t("git_token.replace_one", { host }), () => askForToken(item).then(load));
+    const change = rowButton(t("secrets.replace"), t("git_token.replace_one", { host }), () => loadAfter(askForToken(item)));
     return secretRow({ title, facts: [t("git_token.username", { name: item.username })], item, again: t("secrets.unreadable.replace"), buttons: [change, erase] });
   }
-  const renew = rowButton(t("ssh_key.renew"), t("ssh_key.renew_one", { host }), () => renewKey(item).then(load));
+  const renew = rowButton(t("ssh_key.renew"), t("ssh_key.renew_one", { host }), () => loadAfter(renewKey(item)));
   return secretRow({ title, facts: [], item, again: t("ssh_key.again"), buttons: [renew, erase] }, item.is_readable && publicKey(item));
 }
 
@@ -138,7 +138,9 @@ function hostOf(typed) {
 
 const hostField = () => field(t("credentials.host"), input("host", { ...TYPED, required: true, maxlength: 300, pattern: "\\s*[^\\s\\/.].*", placeholder: "git.example.com", inputmode: "url", "data-first": "" }), t("credentials.host.hint"));
 
+/** @returns {Promise<boolean>} whether it was sent: one that is refused may have been set elsewhere meanwhile */
 async function askForToken(known) {
+  let isSent = false;
   await dialog(known ? t("git_token.replace_one", { host: known.host }) : t("git_token.create"), (close) =>
     form({
       label: t("save"),
@@ -149,6 +151,7 @@ async function askForToken(known) {
       ],
       send: async (values) => {
         const host = known?.host ?? hostOf(values.host);
+        isSent = true;
         if (!known) await mustBeNew(CREDENTIALS, (item) => item.kind === "token" && item.host === host, "host", t("git_token.exists", { host }));
         await put(credentialPath(host, "token"), { username: values.username || "git", token: values.token.trim() });
         toast(t("git_token.saved", { host }));
@@ -156,9 +159,12 @@ async function askForToken(known) {
       },
     }),
   );
+  return isSent;
 }
 
+/** @returns {Promise<boolean>} whether it was sent: one that is refused may have been made elsewhere meanwhile */
 async function askForKey() {
+  let isSent = false;
   await dialog(t("ssh_key.create"), (close) => {
     const place = element("div", {});
     place.append(
@@ -167,6 +173,7 @@ async function askForKey() {
         fields: [element("p", {}, t("ssh_key.text")), hostField()],
         send: async (values) => {
           const host = hostOf(values.host);
+          isSent = true;
           await mustBeNew(CREDENTIALS, (item) => item.kind === "ssh_key" && item.host === host, "host", t("ssh_key.exists", { host }));
           showKey(place, await post(credentialPath(host, "ssh-key")), close);
         },
@@ -174,17 +181,22 @@ async function askForKey() {
     );
     return place;
   });
+  return isSent;
 }
 
-/** Makes another pair for the host, and shows its public half, which the server does not know yet. */
+/**
+ * Makes another pair for the host, and shows its public half, which the server does not know yet.
+ * @returns {Promise<boolean>} whether it was made
+ */
 async function renewKey({ host }) {
-  if (!(await confirmed(t("ssh_key.renew_one", { host }), t("ssh_key.renew.sure", { host }), t("ssh_key.renew")))) return;
+  if (!(await confirmed(t("ssh_key.renew_one", { host }), t("ssh_key.renew.sure", { host }), t("ssh_key.renew")))) return false;
   const made = await post(credentialPath(host, "ssh-key"));
   await dialog(t("ssh_key.public_of", { host }), (close) => {
     const place = element("div", {});
     showKey(place, made, close);
     return place;
   });
+  return true;
 }
 
 function showKey(place, item, close) {
@@ -193,10 +205,12 @@ function showKey(place, item, close) {
   done.focus();
 }
 
+/** @returns {Promise<boolean>} whether it was deleted */
 async function forget({ host, kind }) {
   const isToken = kind === "token";
   const title = t(isToken ? "git_token.delete_one" : "ssh_key.delete_one", { host });
-  if (!(await confirmed(title, t(isToken ? "git_token.delete.sure" : "ssh_key.delete.sure", { host }), t("secrets.delete")))) return;
+  if (!(await confirmed(title, t(isToken ? "git_token.delete.sure" : "ssh_key.delete.sure", { host }), t("secrets.delete")))) return false;
   await remove(credentialPath(host, isToken ? "token" : "ssh-key"));
   toast(t("credentials.deleted", { host }));
+  return true;
 }

@@ -1,6 +1,9 @@
-/** The browser's own dialogs: they keep the focus, close on Escape, and give the focus back. */
+/**
+ * The browser's own dialogs: they keep the focus, close on Escape, and give the focus back, also to a button that was
+ * drawn anew meanwhile.
+ */
 
-import { element, replace } from "../core/element.js";
+import { element, labelled, replace } from "../core/element.js";
 import { problemText, t, wrongText } from "../core/language.js";
 import { icon } from "./icons.js";
 
@@ -30,7 +33,8 @@ export function dialog(title, content) {
   return new Promise((done) => {
     node.addEventListener("close", () => {
       node.remove();
-      if (before?.isConnected) before.focus();
+      const same = before?.isConnected ? before : labelled(document, before?.getAttribute("aria-label"));
+      same?.focus();
       done();
     });
     node.showModal();

@@ -4,7 +4,7 @@
  */
 
 import { Problem, get, put, remove } from "../core/api.js";
-import { element, replace, show } from "../core/element.js";
+import { element, labelled, replace, show } from "../core/element.js";
 import { ago, moment, t } from "../core/language.js";
 import { confirmed, dialog, field, form, input } from "./dialog.js";
 import { icon } from "./icons.js";
@@ -15,7 +15,7 @@ const SHOWN_AT_FIRST = 50;
 /**
  * The focus stays on the button that was pressed, also when its row was drawn anew; if the row is gone it goes to `otherwise`.
  *
- * @param {{path: string, empty: string, row: (item: any, load: () => Promise<void>) => Node, otherwise: HTMLElement}} how
+ * @param {{path: string, empty: string, row: (item: any, loadAfter: (work: Promise<boolean>) => Promise<void>) => Node, otherwise: HTMLElement}} how
  */
 export function secretList({ path, empty, row, otherwise }) {
   const list = element("ul", { class: "plain rows" });
@@ -27,11 +27,19 @@ export function secretList({ path, empty, row, otherwise }) {
     ({ items } = await get(path));
     const focused = list.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
     draw();
-    if (focused) ([...list.querySelectorAll("[aria-label]")].find((node) => node.getAttribute("aria-label") === focused) ?? otherwise).focus();
+    if (focused) (labelled(list, focused) ?? otherwise).focus();
+  }
+
+  /**
+   * Loads the list anew if it may differ after `work`, and leaves it as it is if not.
+   * @param {Promise<boolean>} work
+   */
+  async function loadAfter(work) {
+    if (await work) await load();
   }
 
   function draw() {
-    replace(list, items.length ? items.slice(0, most).map((item) => row(item, load)) : element("li", { class: "row muted" }, empty));
+    replace(list, items.length ? items.slice(0, most).map((item) => row(item, loadAfter)) : element("li", { class: "row muted" }, empty));
     show(more, items.length > most);
   }
 
@@ -42,7 +50,7 @@ export function secretList({ path, empty, row, otherwise }) {
     list.children[before].querySelector("button").focus();
   }
 
-  return { node: element("div", {}, list, more), load };
+  return { node: element("div", {}, list, more), load, loadAfter };
 }
 
 /**
@@ -79,14 +87,14 @@ export async function mustBeNew(path, isSame, fieldName, message) {
 
 /** Environment variables that are kept at `path`: the button that adds one, and the list. */
 export function secretVariables(path, empty) {
-  const create = element("button", { type: "button", class: "button", on: { click: () => edit(path, null).then(load, complain) } }, icon("plus"), t("secrets.create"));
-  const { node, load } = secretList({ path, empty, row, otherwise: create });
+  const create = element("button", { type: "button", class: "button", on: { click: () => loadAfter(edit(path, null)).catch(complain) } }, icon("plus"), t("secrets.create"));
+  const { node, load, loadAfter } = secretList({ path, empty, row, otherwise: create });
 
-  function row(item, reload) {
+  function row(item) {
     const { name } = item;
     const buttons = [
-      rowButton(t("secrets.replace"), t("secrets.replace_one", { name }), () => edit(path, name).then(reload)),
-      rowButton(t("secrets.delete"), t("secrets.delete_one", { name }), () => forget(path, name).then(reload), "danger"),
+      rowButton(t("secrets.replace"), t("secrets.replace_one", { name }), () => loadAfter(edit(path, name))),
+      rowButton(t("secrets.delete"), t("secrets.delete_one", { name }), () => loadAfter(forget(path, name)), "danger"),
     ];
     return secretRow({ title: element("code", { class: "break" }, name), facts: [], item, again: t("secrets.unreadable.replace"), buttons });
   }
@@ -95,13 +103,17 @@ export function secretVariables(path, empty) {
   return { create, node };
 }
 
+/** @returns {Promise<boolean>} whether it was deleted */
 async function forget(path, name) {
-  if (!(await confirmed(t("secrets.delete_one", { name }), t("secrets.delete.sure", { name }), t("secrets.delete")))) return;
+  if (!(await confirmed(t("secrets.delete_one", { name }), t("secrets.delete.sure", { name }), t("secrets.delete")))) return false;
   await remove(`${path}/${encodeURIComponent(name)}`);
   toast(t("secrets.deleted", { name }));
+  return true;
 }
 
+/** @returns {Promise<boolean>} whether it was sent: one that is refused may have been set elsewhere meanwhile */
 async function edit(path, known) {
+  let isSent = false;
   const typed = { class: "input mono", spellcheck: "false", autocapitalize: "off" };
   const name = input("name", { ...typed, required: true, maxlength: 100, pattern: "[A-Za-z_][A-Za-z0-9_]*", placeholder: "NPM_TOKEN", "data-words": "variable", "data-first": "" });
   const value = element("textarea", { ...typed, name: "value", rows: 5, required: true, autocomplete: "off", "data-first": known && "" });
@@ -111,6 +123,7 @@ async function edit(path, known) {
       fields: [!known && field(t("field.name"), name, t("secrets.name.hint")), field(t(known ? "secrets.value.new" : "secrets.value"), value, t("secrets.value.hint"))],
       send: async (values) => {
         const chosen = known ?? values.name;
+        isSent = true;
         if (!known) await mustBeNew(path, (item) => item.name === chosen, "name", t("secrets.exists", { name: chosen }));
         await put(`${path}/${encodeURIComponent(chosen)}`, { value: values.value });
         toast(t("secrets.saved", { name: chosen }));
@@ -118,4 +131,5 @@ async function edit(path, known) {
       },
     }),
   );
+  return isSent;
 }

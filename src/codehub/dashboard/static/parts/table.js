@@ -25,6 +25,14 @@ export function pagedTable({ caption, columns, row, page, empty }) {
     show(more, cursor !== null);
   }
 
+  /**
+   * Loads the rows anew if `work` changed something: to draw them for nothing would close a menu that is open by then.
+   * @param {Promise<boolean>} work
+   */
+  async function loadAfter(work) {
+    if (await work) await load();
+  }
+
   const head = columns.map((name) => element("th", { scope: "col", role: "columnheader" }, name || element("span", { class: "unseen" }, t("table.actions"))));
   const node = element(
     "div",
@@ -36,5 +44,5 @@ export function pagedTable({ caption, columns, row, page, empty }) {
     ),
     more,
   );
-  return { node, load };
+  return { node, load, loadAfter };
 }

@@ -6,8 +6,7 @@ const part = (id) => document.getElementById(id);
 const texts = JSON.parse(page.dataset.texts);
 const base = page.dataset.base;
 let view = JSON.parse(page.dataset.view);
-let seen = view.version; // of the workspace's state; what a refused request is answered with is not that
-let aside = false; // such an answer is being shown
+let seen = view.version; // of the workspace's state as it was last told; "" if it was not told yet
 
 const SELDOM = 30_000;
 const TIMEOUT_MS = 45_000; // the server answers a long question after 25 s
@@ -148,7 +147,7 @@ async function ask(path, options, signal) {
     ...options,
   });
   const said = await answer.json().catch(() => null);
-  if (said && typeof said.title === "string" && Array.isArray(said.actions)) return { ...said, granted: answer.ok };
+  if (said && typeof said.title === "string" && Array.isArray(said.actions)) return said;
   if (answer.status >= 400 && answer.status < 500) throw new Refused(said?.detail ?? texts.failed);
   throw new Error(`${answer.status}`);
 }
@@ -181,10 +180,10 @@ async function follow(signal) {
     try {
       const next = await insist(`state?seen=${encodeURIComponent(seen)}`, {}, signal);
       const same = next.version === seen;
+      // A limit stays shown until there is news, and the state that is told first is none.
+      const first = seen === "" && view.name === "limit";
       seen = next.version;
-      // Why a request was refused stays until there is news: the state as it was then is none.
-      if (!(aside || same) || MOVING.includes(next.name)) show(next);
-      aside = false;
+      if (!(first || same) || MOVING.includes(next.name)) show(next);
       if (next.name === "running") return;
       if (same) await pause(next.settled ? SELDOM : STILL, signal);
     } catch (error) {
@@ -248,8 +247,7 @@ async function act(id, signal) {
     let answer = await post(instead, signal);
     if (instead !== null) answer = await makeRoom(answer, signal);
     show(answer);
-    aside = !answer.granted;
-    seen = aside ? "" : answer.version;
+    if (answer.name !== "limit") seen = answer.version; // a limit is not the workspace's state, which is as it was
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     note(error.message);
@@ -315,6 +313,7 @@ function mayWake() {
   return view.wakes && !(view.unless_reloaded && performance.getEntriesByType("navigation")[0]?.type !== "navigate");
 }
 
+if (view.wakes || view.name === "limit") seen = ""; // what is shown is not the workspace's state
 if (document.prerendering) await happens("prerenderingchange");
 if (view.name === "running") reload();
 else if (view.retry_seconds !== null) run(probe);
@@ -322,7 +321,5 @@ else if (mayWake()) {
   while (document.hidden) await happens("visibilitychange");
   run((signal) => act("wake", signal));
 } else {
-  if (view.wakes || view.name === "limit") seen = ""; // what is shown is not the workspace's state
-  aside = view.name === "limit";
   run(follow);
 }

@@ -12,9 +12,13 @@ export function errorsSection(app) {
   const place = element("div", {});
   const node = element("div", { class: "page" }, element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("admin.errors")), element("p", { class: "muted" }, t("errors.text")))), place);
   let timer = 0;
+  let shown = "";
 
   async function load() {
-    const { items, reasons } = await get("admin/errors?limit=200");
+    const told = await get("admin/errors?limit=200");
+    if (JSON.stringify(told) === shown) return;
+    shown = JSON.stringify(told);
+    const { items, reasons } = told;
     replace(place, reasons.length ? reasons.map((group) => panel(group, items)) : empty());
   }
 
@@ -49,13 +53,26 @@ export function errorsSection(app) {
     if (refused.length) toast(t("errors.refused", { count: refused.length, detail: problemText({ code: refused[0].code, message: refused[0].detail }) }), { tone: "bad" });
   }
 
-  const stop = app.store.onChange((before, after) => {
-    if (before?.phase !== "ERROR" && after?.phase !== "ERROR") return;
+  function loadSoon() {
     clearTimeout(timer);
     timer = setTimeout(() => load().catch(() => null), 300);
-  });
+  }
+
+  const stops = [
+    app.store.onChange((before, after) => {
+      if (before?.phase === "ERROR" || after?.phase === "ERROR") loadSoon();
+    }),
+    // A snapshot tells of no single change: any may have come while there was no stream.
+    app.store.listen((ids) => ids === null && loadSoon()),
+  ];
   load().catch(complain);
-  return { node, dispose: () => (stop(), clearTimeout(timer)) };
+  return {
+    node,
+    dispose() {
+      for (const stop of stops) stop();
+      clearTimeout(timer);
+    },
+  };
 }
 
 function row(ws) {

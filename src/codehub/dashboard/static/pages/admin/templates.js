@@ -27,7 +27,7 @@ export function templatesSection() {
       menu(t("card.more", { name: template.name }), () => items(template, table, secrets)),
     ],
   });
-  const create = element("button", { type: "button", class: "button primary", on: { click: () => edit(null).then(() => table.load(), complain) } }, icon("plus"), t("templates.create"));
+  const create = element("button", { type: "button", class: "button primary", on: { click: () => table.loadAfter(edit(null)).catch(complain) } }, icon("plus"), t("templates.create"));
   table.load().catch(complain);
   return {
     node: element(
@@ -67,7 +67,7 @@ function items(template, table, secrets) {
   };
   const enable = () => put(`admin/templates/${template.name}`, bodyOf(template)).then(() => table.load(), complain);
   return [
-    { label: t("users.edit"), icon: "settings", act: () => edit(template).then(() => table.load(), complain) },
+    { label: t("users.edit"), icon: "settings", act: () => table.loadAfter(edit(template)).catch(complain) },
     { label: t("templates.secrets"), icon: "key", act: () => showSecrets(template, secrets) },
     template.disabled_at ? { label: t("users.enable"), icon: "check", act: enable } : { label: t("users.disable"), icon: "close", danger: true, act: disable },
   ];
@@ -77,7 +77,9 @@ function bodyOf({ description, image_ref: image, env, cpu, memory_bytes: memory,
   return { description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo };
 }
 
+/** @returns {Promise<boolean>} whether it was saved */
 async function edit(template) {
+  let isSaved = false;
   await dialog(template ? template.name : t("templates.create"), (close) =>
     form({
       label: t("save"),
@@ -108,11 +110,13 @@ async function edit(template) {
           sudo: Boolean(values.sudo),
           disabled: Boolean(template?.disabled_at),
         });
+        isSaved = true;
         toast(t("saved"));
         close();
       },
     }),
   );
+  return isSaved;
 }
 
 /** Saves what is typed as it is, or refuses it: nothing is made up for a line without a value. */

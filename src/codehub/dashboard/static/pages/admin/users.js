@@ -26,7 +26,7 @@ export function usersSection(app) {
       menu(t("card.more", { name: user.username }), () => items(app, user, table)),
     ],
   });
-  const create = element("button", { type: "button", class: "button primary", on: { click: () => createUser().then(() => table.load(), complain) } }, icon("plus"), t("users.create"));
+  const create = element("button", { type: "button", class: "button primary", on: { click: () => table.loadAfter(createUser()).catch(complain) } }, icon("plus"), t("users.create"));
   table.load().catch(complain);
   return {
     node: element(
@@ -40,18 +40,20 @@ export function usersSection(app) {
 
 function items(app, user, table) {
   const isSelf = user.id === app.session.user.id;
-  const found = [{ label: t("users.edit"), icon: "settings", act: () => edit(user).then(() => table.load(), complain) }];
+  const found = [{ label: t("users.edit"), icon: "settings", act: () => table.loadAfter(edit(user)).catch(complain) }];
   if (user.has_password) found.push({ label: t("users.reset"), icon: "recover", act: () => reset(user).catch(complain) });
   if (!isSelf) {
     const label = t(user.disabled_at ? "users.enable" : "users.disable");
-    found.push({ label, icon: user.disabled_at ? "check" : "close", danger: !user.disabled_at, act: () => (user.disabled_at ? enable(user) : disable(user)).then(() => table.load(), complain) });
+    found.push({ label, icon: user.disabled_at ? "check" : "close", danger: !user.disabled_at, act: () => table.loadAfter(user.disabled_at ? enable(user) : disable(user)).catch(complain) });
   }
   return found;
 }
 
 const limitOf = (text) => (text === "" ? null : Number(text));
 
+/** @returns {Promise<boolean>} whether there is a new user */
 async function createUser() {
+  let isMade = false;
   await dialog(t("users.create"), (close) => {
     const place = element("div", {});
     place.append(
@@ -64,15 +66,19 @@ async function createUser() {
         ],
         send: async ({ username, role, max_running: limit }) => {
           const made = await post("admin/users", { username, role, max_running: limitOf(limit) });
+          isMade = true;
           replace(place, secret(t("users.once", { name: made.username }), made.password, close));
         },
       }),
     );
     return place;
   });
+  return isMade;
 }
 
+/** @returns {Promise<boolean>} whether the user was changed */
 async function edit(user) {
+  let isSaved = false;
   await dialog(user.username, (close) =>
     form({
       label: t("save"),
@@ -82,18 +88,25 @@ async function edit(user) {
       ],
       send: async ({ role, max_running: limit }) => {
         await patch(`admin/users/${user.id}`, { role, max_running: limitOf(limit) });
+        isSaved = true;
         toast(t("saved"));
         close();
       },
     }),
   );
+  return isSaved;
 }
 
-const enable = (user) => patch(`admin/users/${user.id}`, { disabled: false });
+async function enable(user) {
+  await patch(`admin/users/${user.id}`, { disabled: false });
+  return true;
+}
 
+/** @returns {Promise<boolean>} whether the user was disabled */
 async function disable(user) {
   const sure = await confirmed(t("users.disable"), t("users.disable.sure", { name: user.username }), t("users.disable"));
   if (sure) await patch(`admin/users/${user.id}`, { disabled: true });
+  return sure;
 }
 
 async function reset(user) {
