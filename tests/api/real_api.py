@@ -33,7 +33,7 @@ from tests.contracts import fake_ide
 from tests.real_services import free_port
 
 CODEHUB = Path(sys.executable).with_name("codehub")
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 150.0
 
 
 @dataclass

@@ -43,16 +43,11 @@ class Database(Protocol):
 
 
 class RealClock:
-    """`speed`: how many of its seconds go into one of ours."""
-
-    def __init__(self, speed: float = 1.0) -> None:
-        self._speed = speed
-
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() * self._speed
+        return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self._speed)
+        await asyncio.sleep(seconds)
 
 
 def as_given(row: Workspace, _slots: Slots, _now: datetime) -> Workspace:

@@ -120,38 +120,45 @@ async def through_network(redis_url: str) -> AsyncIterator[tuple[Any, RedisConne
 
     async with network_to(connect) as network:
         account = f"{place.username or ''}:{place.password}@" if place.password else ""
-        connection = RedisConnection.open(f"redis://{account}127.0.0.1:{network.port}/0", timeout_seconds=1)
+        connection = RedisConnection.open(f"redis://{account}127.0.0.1:{network.port}/0", timeout_seconds=3)
         try:
             yield network, connection
         finally:
             await connection.close()
 
 
+async def subscribed(bus: Bus) -> "asyncio.Future[Mapping[str, Any]]":
+    """What waits for the first message, once the server has it on its list."""
+    up = asyncio.Event()
+    waiting = asyncio.ensure_future(anext(bus.subscribe("a", up.set)))
+    await asyncio.wait_for(up.wait(), 30)
+    return waiting
+
+
 @pytest.mark.system
 async def test_a_lost_connection_is_told_not_hidden(fresh_redis: str) -> None:
     async with through_network(fresh_redis) as (network, connection):
         bus = connection.bus()
-        waiting = asyncio.ensure_future(anext(bus.subscribe("a")))
-        await asyncio.sleep(0.3)
+        waiting = await subscribed(bus)
         network.sever()
         with pytest.raises(Unreachable):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 30)
         await bus.publish("a", {"n": 1})
 
 
 @pytest.mark.system
 async def test_a_silent_network_is_told(fresh_redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis, "SIGN_OF_LIFE_SECONDS", 0.3)
+    monkeypatch.setattr(redis, "SIGN_OF_LIFE_SECONDS", 2.0)
     async with through_network(fresh_redis) as (network, connection):
         bus = connection.bus()
-        waiting = asyncio.ensure_future(anext(bus.subscribe("a")))
-        await asyncio.sleep(1)  # quiet, and alive
+        waiting = await subscribed(bus)
+        await asyncio.sleep(5)  # quiet, and alive
         assert not waiting.done()
         network.cut()
         with pytest.raises(Unreachable):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 30)
         with pytest.raises(Unreachable):
-            await asyncio.wait_for(bus.publish("a", {"n": 1}), 5)
+            await asyncio.wait_for(bus.publish("a", {"n": 1}), 30)
 
 
 async def test_whoever_publishes_can_be_cancelled(bus: Bus) -> None:

@@ -268,15 +268,16 @@ async def _end_listeners(connection: Any) -> bool:
 
 @pytest.mark.system
 async def test_a_silent_network_is_unreachable(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SIGN_OF_LIFE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "SIGN_OF_LIFE_SECONDS", 2.0)
     async with network_to_postgres(database_url) as (network, url), await PostgresDatabase.open(url) as database:
-        feed = database.changes().changes()
-        listening = asyncio.ensure_future(anext(feed))
-        await asyncio.sleep(1.2)  # quiet, and alive
+        up = asyncio.Event()
+        listening = asyncio.ensure_future(anext(database.changes().changes(up.set)))
+        await asyncio.wait_for(up.wait(), 30)
+        await asyncio.sleep(5)  # quiet, and alive
         assert not listening.done()
         network.cut()
         with pytest.raises(Unreachable):
-            await asyncio.wait_for(listening, 5)
+            await asyncio.wait_for(listening, 30)
 
 
 @pytest.mark.system

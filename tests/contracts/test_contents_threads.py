@@ -123,7 +123,6 @@ def connections() -> int:
     return len([c for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED])
 
 
-@pytest.mark.timeout(60)  # an idle connection that nobody wants would be closed after 90 s
 @pytest.mark.parametrize("what", ["file", "folder", "original"])
 async def test_a_reader_that_leaves_takes_threads_and_connections_along(harness: JobHarness, what: str) -> None:
     with closing(ObjectContents(harness.store_url)) as contents:
@@ -134,8 +133,9 @@ async def test_a_reader_that_leaves_takes_threads_and_connections_along(harness:
             async with asked or contents.content(harness.key, "large" if what == "file" else "") as content:
                 assert await anext(content.chunks)
             assert named_threads("contents-file", "contents-original", "lookahead") == []
-        while connections() > before:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):  # an idle connection that nobody wants would be closed after 90 s
+            while connections() > before:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_listing_that_nobody_waits_for_is_given_up(harness: JobHarness) -> None:

@@ -4,8 +4,9 @@ Only what it says itself is a failure."""
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import aiohttp
 import pytest
@@ -59,32 +60,60 @@ def test_what_an_engine_says_itself_is_a_failure(status: int, message: str) -> N
 
 
 @pytest.fixture
-def cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, BreakingProxy]]:
-    """An engine's socket, and what breaks there. An engine that hangs is given up sooner than otherwise."""
-    monkeypatch.setattr(engine_module, "_TIMEOUT", aiohttp.ClientTimeout(total=8, sock_connect=2))
-    monkeypatch.setattr(engine_module, "_LOOK_SECONDS", 4.0)
+def cut(tmp_path: Path) -> Iterator[tuple[Path, BreakingProxy]]:
+    """An engine's socket, and what breaks there."""
     with breaking(SOCKET, tmp_path / "docker.sock") as (_, proxy):
         yield tmp_path / "docker.sock", proxy
 
 
 @pytest.fixture
-async def runtime(
-    docker_testbed: DockerTestbed, cut: tuple[Path, BreakingProxy], tmp_path: Path
-) -> AsyncIterator[DockerRuntime]:
-    """Through the proxy, but for the isolation of its network, which stands."""
+async def place(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[DockerPlace]:
     place = DockerPlace(docker_testbed, tmp_path)
+    yield place
+    await place.close()
+
+
+@asynccontextmanager
+async def behind(cut: tuple[Path, BreakingProxy], place: DockerPlace) -> AsyncIterator[DockerRuntime]:
+    """Through the proxy, but for the isolation of its network, which stands."""
     engine = Engine(f"unix://{cut[0]}")
     runtime = DockerRuntime(engine, place.site, isolation=place.runtime().isolation, grace_seconds=1)
     yield runtime
     cut[1].choose = lambda: None
     await runtime.close()
     await engine.close()
-    await place.close()
 
 
-def effects(runtime: DockerRuntime) -> dict[str, Callable[[], Awaitable[object]]]:
+@pytest.fixture
+async def runtime(cut: tuple[Path, BreakingProxy], place: DockerPlace) -> AsyncIterator[DockerRuntime]:
+    async with behind(cut, place) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+async def another(cut: tuple[Path, BreakingProxy], place: DockerPlace) -> AsyncIterator[DockerRuntime]:
+    """Another coordinator's, with connections of its own."""
+    async with behind(cut, place) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[object]]:
+    """Inside the block an engine that hangs is given up sooner than otherwise: by looks, and by whoever connects for
+    the first time there, in all its calls."""
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr(engine_module, "_TIMEOUT", aiohttp.ClientTimeout(total=8, sock_connect=2))
+            patched.setattr(engine_module, "_LOOK_SECONDS", 4.0)
+            yield
+
+    return block
+
+
+def effects(runtime: DockerRuntime, key: UUID) -> dict[str, Callable[[], Awaitable[object]]]:
     """In an order in which each can be done once those before it were."""
-    key = uuid4()
     volume = volume_name(key, 1)
     spec = ContainerSpec(key, volume, "", {}, Resources(memory_bytes=64 << 20))
     return {
@@ -98,16 +127,33 @@ def effects(runtime: DockerRuntime) -> dict[str, Callable[[], Awaitable[object]]
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("way", Break, ids=str)
+@pytest.mark.parametrize("way", [way for way in Break if way is not Break.HANG], ids=str)
 async def test_an_engine_that_breaks_off_has_not_answered(
     runtime: DockerRuntime, cut: tuple[Path, BreakingProxy], way: Break
 ) -> None:
-    for effect in effects(runtime).values():
+    for effect in effects(runtime, uuid4()).values():
         cut[1].choose = lambda: way
         with pytest.raises(Unreachable):
             await effect()
         cut[1].choose = lambda: None
         await effect()
+
+
+@pytest.mark.system
+async def test_an_engine_that_hangs_has_not_answered(
+    runtime: DockerRuntime,
+    another: DockerRuntime,
+    cut: tuple[Path, BreakingProxy],
+    impatient: Callable[[], AbstractContextManager[object]],
+) -> None:
+    """Once it answers, it may take its time: whoever gave it up so soon would give up a busy one too."""
+    key = uuid4()
+    for effect, again in zip(effects(runtime, key).values(), effects(another, key).values(), strict=True):
+        cut[1].choose = lambda: Break.HANG
+        with impatient(), pytest.raises(Unreachable):
+            await effect()
+        cut[1].choose = lambda: None
+        await again()
 
 
 @pytest.mark.system
@@ -118,7 +164,7 @@ async def test_an_engine_that_breaks_off_at_random_has_not_answered(
     chance = random.Random(seed)
     ways = [way for way in Break if way is not Break.HANG]
     cut[1].choose = lambda: chance.choice(ways) if chance.random() < 0.4 else None
-    for name, effect in effects(runtime).items():
+    for name, effect in effects(runtime, uuid4()).items():
         for _ in range(100):
             try:
                 await effect()

@@ -217,6 +217,7 @@ async def test_only_the_workspace_s_own_processes_are_looked_at(
     place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, neighbour: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = await place.listen(ours)
+    await eventually(lambda: runtime.answers(neighbour))  # the script before it, with programs of its own, has ended
     looked: list[int] = []
 
     def noted(pid: int) -> Iterator[str]:

@@ -21,7 +21,7 @@ import pytest
 from codehub.adapters.process import ProcessRuntime, volumes
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.adapters.process.shim import RECORD, clear, descendants
-from codehub.adapters.process.table import holder, orphans
+from codehub.adapters.process.table import ProcessTable, holder, orphans
 from codehub.adapters.process.volumes import DirectoryIdentity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
@@ -120,6 +120,7 @@ async def daemon_of(place: ProcessPlace, spec: ContainerSpec) -> int:
     return int(path.read_text())
 
 
+@pytest.mark.timeout(600)
 async def test_a_coordinator_killed_while_it_starts_leaves_one_container_or_none(
     place: ProcessPlace, spec: ContainerSpec
 ) -> None:
@@ -134,7 +135,7 @@ async def test_a_coordinator_killed_while_it_starts_leaves_one_container_or_none
             coordinator.kill()
         left = len(await runtime.containers())
         await runtime.start_container(spec)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: runtime.answers(spec.workspace_id))  # the script before it has ended by then
         seen = (await runtime.containers())[spec.workspace_id]
         assert seen.running
         ides = place.processes()
@@ -174,7 +175,7 @@ async def test_a_listener_that_never_answers_is_not_awake(place: ProcessPlace, s
 async def test_a_shim_that_is_stuck_is_ended_too(
     place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codehub.adapters.process.table._KILL_SECONDS", 0.5)
+    monkeypatch.setattr("codehub.adapters.process.table._KILL_SECONDS", 1.0)
     runtime = place.runtime("--spawn", grace_seconds=0.1)
     await runtime.start_container(spec)
     daemon = await daemon_of(place, spec)
@@ -182,6 +183,26 @@ async def test_a_shim_that_is_stuck_is_ended_too(
     assert (await runtime.containers())[spec.workspace_id].running
     await runtime.remove_container(spec.workspace_id)
     assert not runs(daemon)
+
+
+async def test_a_shim_that_is_stuck_is_killed_before_it_is_given_up_on_a_machine_that_stood_still(
+    place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the moment it is asked to end until long after it should have been killed."""
+    monkeypatch.setattr("codehub.adapters.process.table._KILL_SECONDS", 1.0)
+    really = ProcessTable._signal_holder
+
+    def signal_and_stand_still(table: ProcessTable, key: UUID, pid: int, number: signal.Signals) -> None:
+        really(table, key, pid, number)
+        if number is signal.SIGTERM:
+            time.sleep(2.5)
+
+    monkeypatch.setattr(ProcessTable, "_signal_holder", signal_and_stand_still)
+    runtime = place.runtime(grace_seconds=0.1)
+    await runtime.start_container(spec)
+    os.kill(shim_of(place, spec.workspace_id), signal.SIGSTOP)
+    await runtime.remove_container(spec.workspace_id)
+    assert not await runtime.containers()
 
 
 @pytest.mark.parametrize("again", ["start", "remove"])
@@ -418,11 +439,16 @@ async def trash_is_empty(place: ProcessPlace) -> bool:
     return list((place.root / "trash").iterdir()) == []
 
 
+def trash_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "codehub-trash"}
+
+
 async def test_large_homes_on_their_way_out_keep_nobody_from_being_seen(
     place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than there are threads for everything else."""
     endless, runtime = threading.Event(), place.runtime()
+    of_earlier_tests = trash_threads()
 
     def waiting(*_: object, **__: object) -> None:
         endless.wait(60)
@@ -435,7 +461,7 @@ async def test_large_homes_on_their_way_out_keep_nobody_from_being_seen(
             await runtime.delete_volume(workspace_id, volume_name(workspace_id, 1))
         assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
         assert await runtime.containers() == {}
-        assert [thread.name for thread in threading.enumerate()].count("codehub-trash") == 1
+        assert len(trash_threads() - of_earlier_tests) == 1
         assert not await trash_is_empty(place)
     finally:
         endless.set()
@@ -470,23 +496,28 @@ async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_la
     place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime, begun = place.runtime(), threading.Event()
+    of_earlier_tests = trash_threads()
     for number in range(50):
         (runtime.homes.home(spec.volume) / f"{number}").mkdir()
     really = filesystem.remove_tree
 
-    def slowly(parent: int, name: bytes, *, enough: Callable[[], bool]) -> None:
+    def until_enough(parent: int, name: bytes, *, enough: Callable[[], bool]) -> None:
+        """The first directory is being emptied until it is said that it is enough."""
+
         def asked() -> bool:
             begun.set()
-            time.sleep(0.01)
+            until = time.monotonic() + 20
+            while not enough() and time.monotonic() < until:
+                time.sleep(0.01)
             return enough()
 
         really(parent, name, enough=asked)
 
-    monkeypatch.setattr(volumes, "remove_tree", slowly)
+    monkeypatch.setattr(volumes, "remove_tree", until_enough)
     await runtime.delete_volume(spec.workspace_id, spec.volume)
-    await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, 60)
     await runtime.close()
-    assert "codehub-trash" not in [thread.name for thread in threading.enumerate()]
+    assert trash_threads() <= of_earlier_tests
     assert not await trash_is_empty(place)
     monkeypatch.undo()
     successor = place.runtime()
@@ -497,14 +528,9 @@ async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_la
 async def test_an_end_by_a_signal_without_a_name_is_told_like_any(place: ProcessPlace, spec: ContainerSpec) -> None:
     runtime = place.runtime()
     await runtime.start_container(spec)
-    seen = (await runtime.containers())[spec.workspace_id]
-
-    async def begun() -> bool:
-        return list(orphans(seen.instance)) != []
-
-    await eventually(begun)
-    for pid in orphans(seen.instance):
-        os.kill(pid, signal.SIGRTMIN + 1)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    [ide] = orphans((await runtime.containers())[spec.workspace_id].instance)
+    os.kill(ide, signal.SIGRTMIN + 1)
 
     async def ended() -> bool:
         return not (await runtime.containers())[spec.workspace_id].running

@@ -316,7 +316,11 @@ async def test_what_the_ide_printed_can_be_read_while_its_container_is_there(
 
 async def test_only_the_last_lines_are_read(runtime: Runtime, spec: ContainerSpec) -> None:
     await runtime.start_container(spec)
-    await eventually(lambda: runtime.answers(spec.workspace_id))
+
+    async def it_said_something() -> bool:
+        return await runtime.logs(spec.workspace_id, 10) != ""
+
+    await eventually(it_said_something)
     assert (await runtime.logs(spec.workspace_id, 1)).count("\n") == 1
 
 

@@ -79,7 +79,7 @@ def test_the_server_is_killed_while_a_home_is_restored(home: JobHarness, s3: S3S
     before = home.tree_of_home()
     home.archive()
     job = start_job([*home.restore_arguments(), "--backoff-seconds", "0.1"])
-    while not any(path.name.startswith(".codehub-restore-") for path in home.restored.iterdir()):
+    while job.poll() is None and not any(path.name.startswith(".codehub-restore-") for path in home.restored.iterdir()):
         time.sleep(0.005)
     s3.stop()
     restored = finish_job(job)
@@ -92,10 +92,9 @@ def test_the_server_is_killed_while_a_home_is_restored(home: JobHarness, s3: S3S
 
 
 def test_wrong_credentials_are_said_at_once(home: JobHarness, s3: S3Server) -> None:
-    began = time.monotonic()
     archived = run_job(home.archive_arguments(), AWS_SECRET_ACCESS_KEY="not-the-secret-at-all")
     assert (archived.code, archived.last["reason"]) == (ExitCode.ACCESS_DENIED, "Unreachable")
-    assert time.monotonic() - began < 10, "no use in trying again"
+    assert archived.warnings == [], "no use in trying again"
     assert "not-the-secret-at-all" not in str(archived.events)
     restored = run_job(home.restore_arguments(), AWS_SECRET_ACCESS_KEY="not-the-secret-at-all")
     assert restored.code == ExitCode.ACCESS_DENIED

@@ -118,7 +118,7 @@ async def test_rules_that_are_deleted_are_put_back_and_who_slipped_through_is_cu
         async def they_stand() -> bool:
             return await isolation.missing() == ""
 
-        await eventually(they_stand, 30)
+        await eventually(they_stand, 120)
         came = machine.bytes
         await asyncio.sleep(2)
         assert machine.bytes == came, "a connection from before the rules came back is still of use"
@@ -127,7 +127,7 @@ async def test_rules_that_are_deleted_are_put_back_and_who_slipped_through_is_cu
     async def admins_know() -> bool:
         return any("missing: -A" in line["details"] for line in leader.said(RESTORED, level="error"))
 
-    await eventually(admins_know, 10)
+    await eventually(admins_know, 120)
     await deployed.settled(key, Phase.RUNNING)
 
 
@@ -186,7 +186,7 @@ async def test_what_was_disturbed_can_be_asked_for_later(own: NetworkIsolation) 
     async def it_was_noted() -> bool:
         return any(f"missing: -A {own._site.bridge}-HOST -j DROP" in line for line in await own.disturbances())
 
-    await eventually(it_was_noted, 20)
+    await eventually(it_was_noted, 120)
     assert await own.missing() == ""
 
 
@@ -200,7 +200,7 @@ async def test_the_monitor_ends_with_the_network(own: NetworkIsolation, engine: 
         found = await engine.container(own.monitor_name)
         return found is not None and not found["State"]["Running"]
 
-    await eventually(it_has_ended, 20)
+    await eventually(it_has_ended, 120)
     await own.stand(afresh=True)
     assert await own.missing() == ""
 
@@ -256,7 +256,7 @@ async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothin
     with target() as machine, target() as beside:
         places = [(gateway, machine.port), (gateway, published), (address, 3000)]
         for host, port in [*places, (gateway, beside.port)]:
-            await eventually(lambda host=host, port=port: answers(host, port), 20)  # type: ignore[misc]
+            await eventually(lambda host=host, port=port: answers(host, port), 120)  # type: ignore[misc]
         wide, exact = (
             ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
             tuple(f"{host}:{port}" for host, port in places),

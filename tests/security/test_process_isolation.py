@@ -5,6 +5,7 @@ import asyncio
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.adapters.process import ProcessRuntime
+from codehub.adapters.process import ProcessRuntime, port_hijack_probe
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.adapters.process.shim import descendants
 from codehub.bootstrap.operator import port_can_be_taken
@@ -103,6 +104,24 @@ async def test_the_attack_is_one(tmp_path: Path) -> None:
                 assert await port_can_be_taken(server.getsockname()[1], inside(unconfined, spec)) is True
 
 
+def leave_without_a_word(address: tuple[str, int]) -> socket.socket:
+    visitor = socket.create_connection(address)
+    visitor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    visitor.close()  # with a reset
+    return visitor
+
+
+@pytest.mark.parametrize("visit", [socket.create_connection, leave_without_a_word], ids=["says nothing", "breaks off"])
+def test_no_visitor_ends_the_program_that_tries_the_port(visit: Callable[[tuple[str, int]], socket.socket]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with visit(server.getsockname()):
+            port_hijack_probe.answer(server, "mark")
+        with socket.create_connection(server.getsockname()) as next_one:
+            next_one.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            port_hijack_probe.answer(server, "mark")
+            assert next_one.recv(1 << 16).endswith(b"mark")
+
+
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -145,9 +164,10 @@ def private_files() -> Iterator[str]:
     for top in ("/etc", "/usr", "/opt"):
         for directory, _, names in os.walk(top):
             for path in (Path(directory, name) for name in names):
-                seen = path.lstat()
-                if stat.S_ISREG(seen.st_mode) and not seen.st_mode & stat.S_IROTH and "\n" not in str(path):
-                    yield str(path)
+                with suppress(FileNotFoundError):  # it was somebody's for a moment
+                    mode = path.lstat().st_mode
+                    if stat.S_ISREG(mode) and not mode & stat.S_IROTH and "\n" not in str(path):
+                        yield str(path)
 
 
 async def test_no_file_that_is_root_s_alone_is_readable_inside(

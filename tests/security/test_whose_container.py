@@ -83,6 +83,11 @@ class Crowd:
         return int(answer.split(b" ")[1])
 
 
+async def has_logged(runtime: DockerRuntime, key: UUID) -> bool:
+    """Whether a request of its own is written down: the engine has the line a moment after the answer."""
+    return f"/for/{key} " in await runtime.logs(key, 10_000)
+
+
 async def live(runtime: DockerRuntime, crowd: Crowd) -> tuple[str, list[str]]:
     """One workspace's life: its address, and the names in which it was asked for something."""
     key = uuid4()
@@ -95,6 +100,7 @@ async def live(runtime: DockerRuntime, crowd: Crowd) -> tuple[str, list[str]]:
     assert endpoint.host is not None
     crowd.learn(key, endpoint)
     await eventually(lambda: crowd.asked_enough(key, before), 60)
+    await eventually(lambda: has_logged(runtime, key), 60)
     lines = (await runtime.logs(key, 10_000)).splitlines()
     names = [line.split("/for/")[1].split(" ")[0] for line in lines if "/for/" in line]
     assert str(key) in names, "its own requests are written down"
@@ -127,7 +133,8 @@ async def test_containers_exchange_one_address_and_no_request_reaches_another_s(
         await engine.close()
     assert len({address for address, _ in lives}) == 1, "each had the address of the one before"
     assert [names for _, names in lives if names] == []
-    assert {status for _, status in crowd.statuses} == {200, 502}
+    # 504: connecting took too long, as it may where nobody has the address.
+    assert {200, 502} <= {status for _, status in crowd.statuses} <= {200, 502, 504}
 
 
 async def test_fifty_starts_exchange_one_address_and_no_request_reaches_another_s() -> None:

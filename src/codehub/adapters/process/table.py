@@ -10,6 +10,7 @@ another. Orphans are processes whose shim was killed; they are found by the inst
 import asyncio
 import fcntl
 import json
+import math
 import os
 import signal
 import struct
@@ -225,14 +226,16 @@ class ProcessTable:
     async def end(self, workspace_id: UUID) -> None:
         """Ends the whole process tree, gently and then not, and removes its entry. Gone is success."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        kill_at, give_up_at = loop.time() + self._grace + _KILL_SECONDS, math.inf
         asked: set[tuple[int, signal.Signals]] = set()
         while not await self._forget(workspace_id):
-            waited = loop.time() - began
-            if waited > self._grace + 2 * _KILL_SECONDS:
+            now, number = loop.time(), signal.SIGTERM
+            if now > give_up_at:
                 raise BackendError(f"the processes of {workspace_id} do not end")
-            # The shim does the gentle part and the killing; only one that is stuck itself is killed by us.
-            number = signal.SIGTERM if waited < self._grace + _KILL_SECONDS else signal.SIGKILL
+            if now >= kill_at:
+                # The shim does the gentle part and the killing; only one that is stuck itself is killed by us. It is
+                # given up so long after that, whenever that was: the machine may have stood still before.
+                number, give_up_at = signal.SIGKILL, min(give_up_at, now + _KILL_SECONDS)
             pid = holder(self.lock(workspace_id)) or 0
             if pid > 0 and (pid, number) not in asked:
                 asked.add((pid, number))
