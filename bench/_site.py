@@ -52,7 +52,8 @@ class Site:
         port = free_port()
         command, environment = [str(CODEHUB), "coordinator"], self._environment(free_port())
         environment |= {"COORDINATOR_STATUS_ADDRESS": f"127.0.0.1:{port}"}
-        async with started(command, port, self._log("coordinator"), environment), httpx.AsyncClient() as http:
+        http = httpx.AsyncClient(timeout=TIMEOUT_SECONDS)
+        async with started(command, port, self._log("coordinator"), environment), http:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while (await http.get(f"http://127.0.0.1:{port}/readyz")).json()["last_pass_age_seconds"] is None:
                     await asyncio.sleep(0.1)

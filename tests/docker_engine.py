@@ -15,12 +15,15 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from aiodocker import DockerError
 
 from codehub.adapters.docker import DockerRuntime, DockerSite, Engine
+from codehub.adapters.docker.engine import CONFLICT
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.bootstrap.runtimes import engine_of
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.settings import load_settings
+from tests.eventually import SECONDS, eventually
 from tests.real_services import ServiceLoop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,12 +46,12 @@ def why_not() -> str | None:
         return "no Docker engine answers"
     if os.geteuid() != 0:
         return "looking into the engine's volumes takes root"
-    answered = subprocess.run(["docker", "version"], capture_output=True, check=False, timeout=60)
+    answered = subprocess.run(["docker", "version"], capture_output=True, check=False, timeout=SECONDS)
     if answered.returncode != 0:
         return "no Docker engine answers"
     images = [sys.executable, str(ROOT / "deploy/images/build.py"), "--check"]
     images += ["--codehub", CODEHUB_IMAGE, "--workspace", WORKSPACE_IMAGE]
-    checked = subprocess.run(images, capture_output=True, text=True, check=False, timeout=60)
+    checked = subprocess.run(images, capture_output=True, text=True, check=False, timeout=SECONDS)
     return checked.stderr.strip() or None
 
 
@@ -93,11 +96,24 @@ def engine_here() -> Engine:
 
 async def sweep(engine: Engine, install_id: str) -> None:
     """Everything of that installation."""
-    label = f"{INSTALL_LABEL}={install_id}"
-    for container in await engine.containers([label]):
+    await eventually(lambda: _is_swept(engine, f"{INSTALL_LABEL}={install_id}"))
+
+
+async def _is_swept(engine: Engine, label: str) -> bool:
+    """False: look again. What was being made for a coordinator when it was killed appears after its end."""
+    containers = await engine.containers([label])
+    for container in containers:
         await engine.end(container["Id"])
-    for volume in await engine.volumes([label]):
-        await engine.delete_volume(volume["Name"])
+    if containers:
+        return False
+    try:
+        for volume in await engine.volumes([label]):
+            await engine.delete_volume(volume["Name"])
+    except DockerError as error:
+        if error.status != CONFLICT:
+            raise
+        return False  # a container that has appeared just now uses it
+    return True
 
 
 async def _isolation(site: DockerSite, *, up: bool) -> None:

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-SECONDS = 60.0
+SECONDS = 150.0
+"""Far more than anything takes: it only ends what hangs."""
 
 
 async def eventually(check: Callable[[], bool | Awaitable[bool]], seconds: float = SECONDS) -> None:

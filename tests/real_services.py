@@ -5,10 +5,13 @@ for them, also by `request.getfixturevalue` from inside a running loop.
 """
 
 import asyncio
+import os
+import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from itertools import cycle
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -20,8 +23,12 @@ import pytest
 from redis.asyncio import Redis
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
+from tests.eventually import SECONDS
 
 T = TypeVar("T")
+
+PORTS_PER_WORKER = 1000
+PRIVILEGED_PORTS, USUAL_FIRST_OF_THE_KERNEL = 1024, 32768
 
 
 class ServiceLoop:
@@ -31,7 +38,7 @@ class ServiceLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=100)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=SECONDS)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -127,7 +134,34 @@ async def _flush(url: str) -> None:
 
 
 def free_port() -> int:
+    """A port that nobody else is given before somebody listens there, which may be seconds later: not the kernel, and
+    not another worker of this run. Another run is unlikely to be at the same place of the range."""
+    return next(port for port in _PORTS if _can_be_bound(port))
+
+
+def _can_be_bound(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _own_ports() -> range:
+    """Below those that the kernel gives to whoever asks for any; where it leaves no room, where it usually does."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    place = int(worker) + 1 if worker.isdigit() else 0  # 0: without xdist
+    kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    above, below = place * PORTS_PER_WORKER, (place + 1) * PORTS_PER_WORKER
+    end = kernels if kernels - below > PRIVILEGED_PORTS else USUAL_FIRST_OF_THE_KERNEL
+    return range(end - below, end - above)
+
+
+def _in_turn(ports: range) -> Iterator[int]:
+    """Again and again, from any of them on."""
+    first = secrets.randbelow(len(ports))
+    return cycle([*ports[first:], *ports[:first]])
+
+
+_PORTS = _in_turn(_own_ports())

@@ -83,7 +83,7 @@ async def test_they_are_inside_and_in_nothing_that_the_engine_or_the_home_keeps(
         "changes": _output("docker", "diff", name),
         "volumes": json.dumps(await runtime.engine.volumes([])),
         "variables of exec": _output("docker", "exec", name, "env"),
-        "files": _output("sh", "-c", f"grep -rEl '{'|'.join(CLEAR_TEXTS)}' {place.mountpoint(spec.volume)} || true"),
+        "files": _output("sh", "-c", f"grep -rEls '{'|'.join(CLEAR_TEXTS)}' {place.mountpoint(spec.volume)} || true"),
         "memory files": _output(
             "docker", "exec", name, "sh", "-c", f"grep -rEls '{'|'.join(CLEAR_TEXTS)}' /run /tmp /home /var/tmp || true"
         ),

@@ -38,7 +38,7 @@ from tests.system import controlled_ide, write_log
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 ANN = Actor("ann")
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 150.0
 
 
 @dataclass
@@ -299,6 +299,19 @@ class Deployment:
                 except psutil.Error:
                     pass
                 await asyncio.sleep(0.002)
+
+    async def suspended_job(self, key: UUID) -> psutil.Process:
+        """The running storage job, which stands still until it is resumed."""
+        job = await self.job(key)
+        job.suspend()
+
+        async def it_stands_still() -> bool:
+            status = job.status()
+            assert status != psutil.STATUS_ZOMBIE, "the job ended before it was suspended"
+            return status == psutil.STATUS_STOPPED
+
+        await eventually(it_stands_still, TIMEOUT_SECONDS)
+        return job
 
     async def close(self) -> None:
         for coordinator in self.coordinators:

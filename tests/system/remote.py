@@ -23,7 +23,7 @@ from codehub.domain.naming import meta_key
 from tests.api.real_api import Events, RealApi, real_api
 from tests.system import controlled_ide
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 150.0
 Json = dict[str, Any]
 
 

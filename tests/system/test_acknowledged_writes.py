@@ -118,13 +118,14 @@ class Leadership:
         await asyncio.to_thread(self.leader.end, signal.SIGKILL)
         self.kills += 1
         self.caught.update(row.operation for row in rows)
+        await eventually(self._standby_leads, TAKEOVER_SECONDS)
+        # Only now: another that campaigns could be the one that leads.
         self.leader, self.standby = self.standby, self.site.start(self.leader.name)
-        await eventually(self._leads, TAKEOVER_SECONDS)
         await eventually(self._stands_by, TAKEOVER_SECONDS)
 
-    async def _leads(self) -> bool:
+    async def _standby_leads(self) -> bool:
         leader = await self.site.services.leader()
-        return leader is not None and leader.holder == self.leader.holder
+        return leader is not None and leader.holder == self.standby.holder
 
     async def _stands_by(self) -> bool:
         return await self.site.campaigns(self.standby)

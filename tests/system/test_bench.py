@@ -9,15 +9,16 @@ import pytest
 
 from tests.docker_engine import DockerTestbed
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
+HUNG_SECONDS = 600
 
 
 def test_the_controller_s_benchmark_runs_and_sees_no_row_written(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     command = [sys.executable, "-m", "bench.controller", "--quick", "--json", str(numbers)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(numbers.read_text())
     passes = [row for row in found["passes"] if row["what"] == "steady pass"]
@@ -29,7 +30,7 @@ def test_the_controller_s_benchmark_runs_and_sees_no_row_written(tmp_path: Path)
 def test_the_api_s_benchmark_runs_and_every_listener_hears_every_change(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     command = [sys.executable, "-m", "bench.api", "--quick", "--json", str(numbers)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(numbers.read_text())
     assert [(row["missed"], row["cut"]) for row in found["listening"]] == [(0, 0), (0, 0)]
@@ -40,7 +41,7 @@ def test_the_api_s_benchmark_runs_and_every_listener_hears_every_change(tmp_path
 def test_the_start_s_benchmark_runs(docker_testbed: DockerTestbed, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     command = [sys.executable, "-m", "bench.start", "--quick", "--json", str(numbers)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(numbers.read_text())["rows"]
     assert [row["starts"] for row in rows] == [2, 2, 2, 2]

@@ -12,7 +12,7 @@ from codehub.domain.workspace import Desired, Phase
 from tests.system.deployment import ANN, Deployment, deployed
 from tests.system.test_life import admin
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 AT_ONCE = {"GC_GRACE_SECONDS": "0", "GC_DELETED_RETENTION_SECONDS": "0"}
 

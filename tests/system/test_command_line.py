@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from uuid import UUID, uuid4
 
 import psutil
@@ -31,11 +31,11 @@ from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceComman
 from tests.eventually import eventually
 from tests.real_services import free_port
 from tests.system import controlled_ide
-from tests.system.deployment import ANN, CODEHUB
+from tests.system.deployment import ANN, CODEHUB, TIMEOUT_SECONDS
 from tests.system.local_instance import Up, temporary_data_dir, those_of, up
 from tests.system.write_log import connected
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 NEEDS_A_DATABASE = (
     ("coordinator",),
@@ -55,7 +55,7 @@ def codehub(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
         env={"PATH": os.environ["PATH"], "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
@@ -371,7 +371,7 @@ async def reaches(database: PostgresDatabase, key: UUID, phase: Phase) -> None:
         row = await database.specs().get(key)
         return row is not None and row.phase is phase and row.operation is Operation.NONE
 
-    await eventually(is_there, 60)
+    await eventually(is_there)
 
 
 def ides(directory: Path) -> list[psutil.Process]:
@@ -411,7 +411,7 @@ async def test_status_of_a_coordinator(elsewhere: dict[str, str], fresh_database
     with subprocess.Popen([CODEHUB, "coordinator"], env=given, stdout=subprocess.DEVNULL) as process:
         try:
             leads(lambda: json.loads(page(address, "readyz")[1])["leads"])
-            assert json.loads(page(address, "readyz")[1])["epoch"] == 1
+            assert json.loads(page(address, "readyz")[1])["epoch"] >= 1
             assert page(address, "healthz")[0] == 200
             status, metrics = page(address, "metrics")
             assert status == 200
@@ -421,15 +421,15 @@ async def test_status_of_a_coordinator(elsewhere: dict[str, str], fresh_database
             other = codehub("coordinator", **given)
             assert_one_line(other, USAGE, f"COORDINATOR_STATUS_ADDRESS={address}", "choose a free port")
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
         finally:
             process.kill()
 
 
 def leads(check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        with contextlib.suppress(URLError):
+        with contextlib.suppress(OSError):  # nobody listens yet, hangs up, or is slow to answer
             if check():
                 return
         assert time.monotonic() < deadline

@@ -23,7 +23,7 @@ from tests.job.trees import Snapshot, assert_same
 from tests.system import write_log
 from tests.system.deployment import ANN, TIMEOUT_SECONDS, Coordinator, Deployment, deployed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,7 @@ async def in_the_middle(stage: Stage) -> AsyncIterator[None]:
             yield
     elif operation in JOBS:
         await wish(stage)
-        job = await stage.site.job(stage.key)
-        job.suspend()
+        job = await stage.site.suspended_job(stage.key)
         try:
             assert (await stage.site.row(stage.key)).operation is operation
             yield

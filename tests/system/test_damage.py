@@ -18,7 +18,7 @@ from tests.job.s3_server import S3Server
 from tests.job.trees import Snapshot, assert_same
 from tests.system.deployment import ANN, TIMEOUT_SECONDS, Deployment, deployed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 def truncated(archive: Path, _meta: Path) -> None:
@@ -120,8 +120,9 @@ async def test_the_object_store_goes_away_in_the_middle_and_comes_back(
             await site.settled(key, Phase.STANDBY)
             home = await site.filled(key)
             await site.want(key, Desired.ARCHIVED)
-            await site.job(key)
+            job = await site.suspended_job(key)
             server.stop()
+            job.resume()
             await asyncio.sleep(3)
             row = await site.row(key)
             assert (row.phase, row.operation) == (Phase.STANDBY, Operation.ARCHIVING)

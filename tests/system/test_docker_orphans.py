@@ -12,6 +12,7 @@ from codehub.domain.naming import INSTALL_LABEL, job_name
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.docker_engine import DockerTestbed
 from tests.eventually import eventually
+from tests.system.deployment import TIMEOUT_SECONDS
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
@@ -88,7 +89,7 @@ async def test_a_job_that_was_made_and_not_started_is_swept_when_nobody_wants_it
     first.end()
     async with killed_at(site, job_name(key)) as relay:
         await site.want(key, Desired.ARCHIVED)
-        await asyncio.wait_for(relay.struck.wait(), 60)
+        await asyncio.wait_for(relay.struck.wait(), TIMEOUT_SECONDS)
     assert containers(site, job_name(key), "created") == ["created"]
     assert (await site.row(key)).operation is Operation.ARCHIVING
     await site.want(key, Desired.STANDBY)
@@ -105,7 +106,7 @@ async def test_a_job_that_was_made_and_not_started_is_swept_when_nobody_wants_it
 async def test_a_monitor_that_was_made_and_not_started_is_replaced(site: DockerDeployment) -> None:
     name = site.runtime.isolation.monitor_name
     async with killed_at(site, name) as relay:
-        await asyncio.wait_for(relay.struck.wait(), 60)
+        await asyncio.wait_for(relay.struck.wait(), TIMEOUT_SECONDS)
     assert containers(site, name, "created") == ["created"]
     site.start("beta")
     key = await site.create(Desired.RUNNING)

@@ -29,6 +29,8 @@ pytestmark = pytest.mark.system
 MIB = 1 << 20
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 HELD_AT, WHOLE = 3, 8
+STEP = MIB // 8
+"""The engine tells of each percent that comes, but not ten times a second: so some more come, one after another."""
 
 
 class Registry:
@@ -77,8 +79,9 @@ class Registry:
         await answer.prepare(request)
         held, end = HELD_AT * MIB, HELD_AT * MIB + MIB // 2
         await answer.write(self._layer[:held])
-        await asyncio.sleep(0.5)  # the engine does not tell every byte: the next ones make it tell
-        await answer.write(self._layer[held:end])
+        for start in range(held, end, STEP):
+            await asyncio.sleep(0.3)
+            await answer.write(self._layer[start : start + STEP])
         await self.released.wait()
         await answer.write(self._layer[end:])
         return answer
@@ -175,7 +178,7 @@ async def test_how_far_it_is_is_told_until_it_has_come(docker_testbed: DockerTes
             told = Pulling(f"pulling {image}: {HELD_AT} of {WHOLE} MiB", HELD_AT * MIB, WHOLE * MIB)
             return await runtime.start_container(spec) == told
 
-        await eventually(it_is_held_up, 30)
+        await eventually(it_is_held_up)
         registry.released.set()
         await started(runtime, spec)
         assert await engine.has_image(image)
@@ -210,7 +213,7 @@ async def test_a_registry_that_cannot_say_is_waited_for_and_asked_again(
             assert isinstance(told, Pulling)
             return told.detail.startswith(f"image {image!r} cannot be pulled now: ") and told.detail.endswith("again")
 
-        await eventually(it_waits, 60)
+        await eventually(it_waits)
         registry.whole = True
         registry.released.set()
         await started(runtime, spec)
@@ -231,4 +234,4 @@ async def test_a_registry_that_is_not_there_is_waited_for(
             assert isinstance(told, Pulling)
             return "cannot be pulled now" in told.detail
 
-        await eventually(it_waits, 60)
+        await eventually(it_waits)

@@ -2,20 +2,20 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.docker import Engine
+from codehub.adapters.docker import DockerRuntime, Engine
 from codehub.adapters.docker.events import EngineEvents
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
 from tests.certificates import Authority
 from tests.docker_engine import DockerTestbed, sweep
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.system
 
@@ -93,7 +93,7 @@ async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
 async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_testbed: DockerTestbed, engine: Engine) -> None:
     site = docker_testbed.site()
     runtime = docker_testbed.runtime(engine, site)
-    first, missed = uuid4(), uuid4()
+    missed = uuid4()
     heard: list[UUID] = []
 
     async def listen(hints: EngineEvents) -> None:
@@ -105,17 +105,15 @@ async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_testbed:
         hints = EngineEvents(far, site.install_id)
         listening = asyncio.create_task(listen(hints))
         try:
-            await asyncio.sleep(0.5)
-            await runtime.create_volume(first, volume_name(first, 1))
-            await eventually(_has(heard, first))
+            await _listens(runtime, heard)
             for talk in list(talks):
                 talk.cancel()
             with pytest.raises(Unreachable):
-                await asyncio.wait_for(listening, 20)
+                await asyncio.wait_for(listening, SECONDS)
             await runtime.create_volume(missed, volume_name(missed, 1))
             assert missed not in heard
             listening = asyncio.create_task(listen(hints))
-            await eventually(_has(heard, missed))
+            await eventually(lambda: missed in heard)
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -123,8 +121,15 @@ async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_testbed:
             await far.close()
 
 
-def _has(heard: list[UUID], key: UUID) -> Callable[[], Awaitable[bool]]:
-    async def it_does() -> bool:
-        return key in heard
+async def _listens(runtime: DockerRuntime, heard: list[UUID]) -> None:
+    """Nobody says when a stream of events begins: volumes are made until one of them is heard of."""
+    made: set[UUID] = set()
 
-    return it_does
+    async def one_is_heard_of() -> bool:
+        key = uuid4()
+        made.add(key)
+        await runtime.create_volume(key, volume_name(key, 1))
+        await asyncio.sleep(0.1)
+        return not made.isdisjoint(heard)
+
+    await eventually(one_is_heard_of)

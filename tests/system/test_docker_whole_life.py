@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.browser.end_to_end.browser_user import BrowserUser, arrived, runs, until
-from tests.browser.end_to_end.chromium import launched
+from tests.browser.end_to_end.interruptions import change
 from tests.browser.end_to_end.test_presence import rests
+from tests.chromium import chromium
 from tests.conftest import Tell
 from tests.docker_engine import DockerTestbed
 from tests.job.trees import assert_same, snapshot
@@ -46,10 +47,10 @@ async def hub(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[Do
 async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerInstallation, tmp_path: Path, tell: Tell) -> None:
     ann = hub.person()
     desk = await hub.desk(ann, "life")
+    change(desk, standby_ttl_seconds=0, archive_ttl_seconds=0)  # not before its time, however long all this takes
     assert desk.inside("id -u; id -g; pwd").split() == ["1000", "1000", "/home/coder"]
     desk.inside(WORK)
-    (tmp_path / "browser").mkdir()
-    async with launched(tmp_path / "browser") as browser, BrowserUser.at(browser, hub) as ann_at_work:
+    async with chromium() as browser, BrowserUser.at(browser, hub) as ann_at_work:
         await ann_at_work.signs_in(ann)
         tab = await ann_at_work.opens(desk.url)
         await writes_in_the_terminal(tab, desk)
@@ -93,10 +94,13 @@ async def falls_asleep(desk: DockerWorkspace, *, waits: bool) -> None:
     if not waits:
         await rests(desk, FLUSHED)  # what was typed last has arrived: it would be newer than the time we make
         await desk.time_passes(TTL, "last_access_at", "phase_changed_at")
+    change(desk, standby_ttl_seconds=None)
     await desk.becomes("STANDBY")
+    change(desk, standby_ttl_seconds=0)
 
 
 async def is_archived(desk: DockerWorkspace, *, waits: bool) -> None:
     if not waits:
         await desk.time_passes(TTL, "phase_changed_at")
+    change(desk, archive_ttl_seconds=None)
     await desk.becomes("ARCHIVED")

@@ -33,6 +33,8 @@ from codehub.adapters.embedded import (
     server_process,
 )
 from codehub.adapters.embedded.programs import service_account
+from tests.conftest import Tell
+from tests.eventually import SECONDS
 
 pytestmark = pytest.mark.system
 
@@ -121,9 +123,11 @@ async def tcp_setting(server: Server, url: str) -> object:
         return (await client.config_get("port"))["port"]
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch, last_seconds: float = SECONDS) -> None:
+    """`last_seconds`: how long what was killed may take to end."""
     for module in (postgres, redis):
-        steps = tuple((number, 0.5) for number, _ in module.SERVICE.stop)
+        *gentle, (kill, _) = module.SERVICE.stop
+        steps = (*((number, 0.5) for number, _ in gentle), (kill, last_seconds))
         monkeypatch.setattr(module, "SERVICE", dataclasses.replace(module.SERVICE, stop=steps))
 
 
@@ -155,7 +159,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def test_postgres_starts_quickly_and_keeps_its_data(tmp_path: Path) -> None:
+async def test_postgres_starts_and_keeps_its_data(tmp_path: Path, tell: Tell) -> None:
     begin = time.monotonic()
     async with embedded_postgres(tmp_path) as server:
         first = time.monotonic() - begin
@@ -172,9 +176,7 @@ async def test_postgres_starts_quickly_and_keeps_its_data(tmp_path: Path) -> Non
     async with embedded_postgres(tmp_path) as server:
         again = time.monotonic() - begin
         assert await sql(server.url, "SELECT letter FROM kept") == [("é",)]
-    print(f"first start {first:.2f} s, next start {again:.2f} s")
-    assert first < 10
-    assert again < 5
+    tell(f"embedded PostgreSQL: first start {first:.2f} s, next start {again:.2f} s")
 
 
 async def test_redis_starts_and_keeps_its_data_over_a_clean_stop(tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ async def test_a_killed_server_is_noticed_and_starts_again(tmp_path: Path, serve
         await asyncio.sleep(0)
         assert not watch.done()
         os.kill(running.pid, signal.SIGKILL)
-        assert await asyncio.wait_for(watch, 5) == -signal.SIGKILL
+        assert await asyncio.wait_for(watch, SECONDS) == -signal.SIGKILL
     async with server(tmp_path) as running:
         if server is embedded_postgres:
             assert await sql(running.url, "SELECT one FROM kept") == [(1,)]
@@ -253,7 +255,7 @@ async def test_servers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
         await sql(url, "CREATE TABLE kept AS SELECT 1 AS one")
         owner.kill()
         owner.wait()
-        assert ends_within(15, postgres_pid, redis_pid)
+        assert ends_within(SECONDS, postgres_pid, redis_pid)
     async with embedded_postgres(tmp_path) as running, embedded_redis(tmp_path):
         assert await sql(running.url, "SELECT one FROM kept") == [(1,)]
     assert "database system is shut down" in running.log.read_text()
@@ -293,10 +295,10 @@ async def test_an_orphan_that_does_not_end_with_its_owner_is_ended(
 async def test_a_recycled_pid_is_never_signalled(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient(monkeypatch)
     service = SERVICES[server]
     async with server(tmp_path, durable=False):
         pass
+    impatient(monkeypatch, 0.5)  # every step is waited for, as the lock is ours
     root = tmp_path / service.name
     with bystander(service, root / "data") as process, (root / "server.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

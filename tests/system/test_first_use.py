@@ -8,7 +8,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -23,8 +23,9 @@ from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.output import FAILED
 from codehub.settings import load_settings
+from tests.conftest import Tell
 from tests.real_services import free_port
-from tests.system.local_instance import Up, codehub, temporary_data_dir, those_of, up
+from tests.system.local_instance import TIMEOUT_SECONDS, Up, codehub, temporary_data_dir, those_of, up
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -103,7 +104,7 @@ def stranger(request: pytest.FixtureRequest, cache: Path) -> Iterator[Stranger]:
         yield Stranger(directory, cache, free_port(), sandbox)
 
 
-async def test_from_nothing_to_a_file_that_survives(stranger: Stranger) -> None:
+async def test_from_nothing_to_a_file_that_survives(stranger: Stranger, tell: Tell) -> None:
     with up(stranger.data, stranger.port, stranger.environment) as first:
         assert first.password is not None
         assert f"http://localhost:{stranger.port}" in first.screen
@@ -115,23 +116,24 @@ async def test_from_nothing_to_a_file_that_survives(stranger: Stranger) -> None:
         stranger.types("ws", "undelete", str(workspace_id), "--wait")
         await finds_it_after(stranger, workspace_id, "start", "demo")
         assert first.ended(signal.SIGINT) == 0
-        assert first.log_tail() == ""
+        assert complaints(first.log_tail(), tell) == []
         told = first.rest_of_the_screen()
         assert "1 workspace goes on: demo (admin)." in told
         assert "up --stop-all` stops" in told
     assert not (stranger.data / "running.json").exists()
     workspace = those_of(stranger.data)
     assert workspace, "workspaces go on"
-    assert [one.cmdline() for one in workspace if not belongs_to(one, workspace_id)] == []
+    assert others_among(workspace, workspace_id) == []
+    lasting = oldest(workspace)
 
     with up(stranger.data, stranger.port, stranger.environment) as second:
         assert "Password" not in second.screen
         shown = stranger.knows("ws", "show", "demo")  # still signed in
         assert (shown["id"], shown["phase"]) == (str(workspace_id), "RUNNING")
-        assert {one.pid for one in workspace} <= {one.pid for one in those_of(stranger.data)}
+        assert lasting <= {one.pid for one in those_of(stranger.data)}
         await answers(stranger, workspace_id)
         kills_postgresql(stranger)
-        assert second.process.wait(60) == FAILED
+        assert second.process.wait(TIMEOUT_SECONDS) == FAILED
         said = second.log_tail()
         assert "codehub: PostgreSQL has ended by itself; its log is " in said
         assert "Start CodeHub again." in said
@@ -203,6 +205,33 @@ async def finds_it_after(stranger: Stranger, workspace_id: UUID, *verb: str) -> 
     assert stranger.types("ws", *verb, "--wait").startswith("demo is RUNNING.")
     assert (await stranger.home(workspace_id) / "notes.txt").read_text() == NOTE
     await answers(stranger, workspace_id)
+
+
+def complaints(log: str, tell: Tell) -> list[str]:
+    """All but warnings, which are told: on a slow machine a connection may be lost and found again."""
+    warnings = [line for line in log.splitlines() if line.startswith("{") and json.loads(line)["level"] == "warning"]
+    for line in warnings:
+        tell(f"`codehub up` warned: {line}")
+    return [line for line in log.splitlines() if line not in warnings]
+
+
+def others_among(processes: list[psutil.Process], workspace_id: UUID) -> list[list[str]]:
+    """The commands of those that have nothing to do with the workspace and still run."""
+    found = []
+    for one in processes:
+        with suppress(psutil.NoSuchProcess):
+            if not belongs_to(one, workspace_id):
+                found.append(one.cmdline())
+    return found
+
+
+def oldest(processes: list[psutil.Process]) -> set[int]:
+    """What keeps the IDE, the IDE, and its first child: whatever else it forks may end at any time."""
+    born = {}
+    for one in processes:
+        with suppress(psutil.NoSuchProcess):
+            born[one.pid] = one.create_time()
+    return set(sorted(born, key=lambda pid: born[pid])[:3])
 
 
 def belongs_to(process: psutil.Process, workspace_id: UUID) -> bool:

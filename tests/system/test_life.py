@@ -10,9 +10,9 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase, RecoverAction
 from tests.job.trees import assert_same
-from tests.system.deployment import ANN, CODEHUB, Deployment, deployed
+from tests.system.deployment import ANN, CODEHUB, TIMEOUT_SECONDS, Deployment, deployed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 def admin(site: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
@@ -21,7 +21,7 @@ def admin(site: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
         env=site.environment(site.database_url),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
@@ -110,7 +110,7 @@ async def test_an_ide_that_is_not_there(logged_database: str, fresh_redis: str) 
 async def test_an_ide_that_does_not_last(fault: str, logged_database: str, fresh_redis: str) -> None:
     """A few tries with growing pauses, then ERROR with the reason; never a loop."""
     async with deployed(logged_database, fresh_redis) as site:
-        site.start(RECONCILER_STARTING_TIMEOUT="30")
+        site.start()
         key = await site.create(Desired.STANDBY)
         await site.settled(key, Phase.STANDBY)
         home = await site.filled(key)

@@ -24,7 +24,7 @@ from tests.job.trees import Snapshot, assert_same
 from tests.system import write_log
 from tests.system.deployment import TIMEOUT_SECONDS, Deployment, deployed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 async def with_a_home(site: Deployment) -> tuple[UUID, Snapshot]:
@@ -40,8 +40,7 @@ async def test_the_storage_job_is_killed(logged_database: str, fresh_redis: str)
         key, home = await with_a_home(site)
         for wish in (Desired.ARCHIVED, Desired.STANDBY):
             await site.want(key, wish)
-            job = await site.job(key)
-            job.kill()
+            (await site.suspended_job(key)).kill()
             await site.settled(key, Phase(wish.value))
         assert_same(home, await site.kept(key))
         failed = [e for e in await site.services.database.ledger().entries(key) if e.kind is LedgerKind.ATTEMPT_FAILED]
@@ -130,8 +129,7 @@ async def test_postgres_and_redis_are_killed() -> None:
             await site.want(starting, Desired.RUNNING)
             await site.during(starting, Operation.STARTING)
             await site.want(archiving, Desired.ARCHIVED)
-            job = await site.job(archiving)
-            job.suspend()
+            job = await site.suspended_job(archiving)
             await servers.kill("postgres")
             await servers.kill("redis")
             job.resume()

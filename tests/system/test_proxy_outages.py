@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
 
 from codehub.domain.identity import Role
+from codehub.usecases.revocations import AUTH_CHANNEL
 from tests.eventually import eventually
 from tests.system.proxy_deployment import ProxyDeployment, ProxyProcess, Visit, proxy_deployment
 from tests.system.test_outages import Servers, own_servers
@@ -48,8 +50,18 @@ async def redis_is_away(servers: Servers, deployment: ProxyDeployment, proxy: Pr
     assert await sockets[0].echoed(b"still mine")
 
     await servers.start("redis")
+    await eventually(lambda: changes_are_heard(servers), TIMEOUT_SECONDS)
     assert (await stays.get("/")).status == 200
     assert await sockets[0].echoed(b"mine for good")
+
+
+async def changes_are_heard(servers: Servers) -> bool:
+    """The proxy has subscribed to the ends of sessions and to everybody's workspaces, by what Redis says. Until then
+    nothing is remembered for longer than a moment."""
+    async with Redis.from_url(servers.url("redis")) as client:
+        [(_, sessions)] = await client.pubsub_numsub(AUTH_CHANNEL)
+        patterns = await client.pubsub_numpat()
+    return bool(sessions and patterns)
 
 
 async def is_out(visit: Visit) -> bool:

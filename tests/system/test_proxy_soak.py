@@ -10,11 +10,13 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 import pytest
 
 from codehub.adapters.postgres.schema import migrate
+from tests.conftest import Tell
 from tests.eventually import eventually
 from tests.system import websocket_ide
 from tests.system.proxy_deployment import ProxyProcess, Visit, proxy_deployment
@@ -26,6 +28,8 @@ SLACK = 4 << 20
 AT_ONCE = 40
 OWN = 12
 """Connections to PostgreSQL and Redis, which come and go in their pools."""
+CONNECTED = "03"
+"""As /proc/net/unix says it."""
 
 
 @dataclass
@@ -188,11 +192,31 @@ def ides(crowd: Crowd) -> list[psutil.Process]:
     ]
 
 
-async def soak(crowd: Crowd, sockets: int, seconds: float) -> list[int]:
+def connections_of(crowd: Crowd) -> list[str]:
+    """Those that the IDEs have not closed yet, by what the kernel says."""
+    homes = {visit.workspace.id.hex for visit in crowd.visits}
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return [words[-1] for words in lines if words[5] == CONNECTED and any(key in words[-1] for key in homes)]
+
+
+async def descriptors_at_rest(crowd: Crowd, behind: list[psutil.Process]) -> dict[int, int]:
+    """Of each IDE while nobody is connected to it: whoever looked whether it is ready has hung up."""
+    found: dict[int, int] = {}
+
+    async def nobody_is_connected() -> bool:
+        before = connections_of(crowd)
+        found.update({process.pid: process.num_fds() for process in behind})
+        return before == connections_of(crowd) == []
+
+    await eventually(nobody_is_connected, TIMEOUT_SECONDS)
+    return found
+
+
+async def soak(crowd: Crowd, sockets: int, seconds: float, tell: Tell) -> list[int]:
     """RSS after each of the rounds."""
     [worker] = crowd.proxy.workers
     behind = ides(crowd)
-    at_rest = {process.pid: process.num_fds() for process in behind}
+    at_rest = await descriptors_at_rest(crowd, behind)
     assert len(behind) >= len(crowd.visits)
     await crowd.round(AT_ONCE, 1.0)
     after: list[int] = []
@@ -214,25 +238,26 @@ async def soak(crowd: Crowd, sockets: int, seconds: float) -> list[int]:
         first = first or worker.num_fds()
         assert worker.num_fds() <= first + OWN
         after.append(worker.memory_info().rss)
-        print(f"{crowd.came} came, {crowd.put_off} were put off; RSS {after[-1] // 1000} kB", flush=True)
+        tell(f"the proxy: {crowd.came} came, {crowd.put_off} were put off; RSS {after[-1] // 1000} kB")
     assert [worker] == crowd.proxy.workers
     await eventually(nobody_counts, TIMEOUT_SECONDS)
     return after
 
 
-def judged(after: list[int], crowd: Crowd) -> None:
-    assert crowd.put_off * 100 < crowd.came
+def judged(after: list[int]) -> None:
     assert after[2] <= after[1] * 1.05 + SLACK
 
 
 @pytest.mark.timeout(400)
-async def test_a_few_hundred_come_and_go(fresh_database: str, fresh_redis: str) -> None:
+async def test_a_few_hundred_come_and_go(fresh_database: str, fresh_redis: str, tell: Tell) -> None:
     async with crowded(fresh_database, fresh_redis, people=2, each=1) as crowd:
-        judged(await soak(crowd, 400, 8.0), crowd)
+        judged(await soak(crowd, 400, 8.0, tell))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_five_thousand_sockets_and_ten_minutes_of_churn(fresh_database: str, fresh_redis: str) -> None:
+async def test_five_thousand_sockets_and_ten_minutes_of_churn(
+    fresh_database: str, fresh_redis: str, tell: Tell
+) -> None:
     async with crowded(fresh_database, fresh_redis, people=6, each=2) as crowd:
-        judged(await soak(crowd, 5000, 200.0), crowd)
+        judged(await soak(crowd, 5000, 200.0, tell))

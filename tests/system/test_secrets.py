@@ -17,7 +17,7 @@ from codehub.ports.secrets import StoredSecret
 from codehub.usecases.workspace_commands import CreateWorkspace
 from tests.system.deployment import ANN, CODEHUB, Deployment, deployed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 PLANTED = "planted-7f3a"
 

@@ -12,7 +12,7 @@ from tests.eventually import eventually
 from tests.job.trees import assert_same
 from tests.system.deployment import TIMEOUT_SECONDS, Coordinator, Deployment, deployed
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture
