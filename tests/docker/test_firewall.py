@@ -1,5 +1,9 @@
 """The packet filter's rules, as text. That the kernel heeds them is shown from inside a workspace, elsewhere."""
 
+import os
+import subprocess
+from pathlib import Path
+
 from codehub.adapters.docker import firewall
 
 RULES = firewall.rules("ch-0", ["10.1.0.0/16", "192.168.1.10:3000"])
@@ -75,3 +79,43 @@ def test_the_look_asks_for_every_rule_and_changes_none() -> None:
     assert all(f"-C {rule.removeprefix('-A ')} " in script for rule in RULES)
     assert "-C DOCKER-USER -i ch-0 -j ch-0-OUT" in script
     assert not any(f" -{verb} " in script for verb in ("I", "D", "F", "X", "N"))
+
+
+IPTABLES = r"""#!/bin/sh
+# Keeps its rules in the file $RULES. All of them are lost once, just when ours are looked at for the first time.
+[ "$1" != -w ] || shift
+case $1 in
+-S)
+    if [ "$2" = lo-OUT ] && [ ! -e "$RULES.lost" ]; then
+        : >"$RULES"
+        : >"$RULES.lost"
+    fi
+    grep -F -- "-A $2 " "$RULES" || true
+    ;;
+-C) shift && grep -qxF -- "-A $*" "$RULES" ;;
+-I) chain=$2 && shift 3 && echo "-A $chain $*" >>"$RULES" ;;
+esac
+"""
+PROGRAMS = {
+    "iptables-nft": IPTABLES,
+    "iptables-nft-restore": '#!/bin/sh\ngrep "^-A" >>"$RULES"\n',
+    "sleep": "#!/bin/sh\nexec /bin/sleep 0.1\n",
+}
+
+
+def test_rules_that_are_lost_while_the_monitor_begins_are_missed(tmp_path: Path) -> None:
+    """What it compares with later is what stood when every rule was seen to be there."""
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o700)
+    kept = tmp_path / "rules"
+    kept.write_text("")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RULES": str(kept)}
+    words = ["sh", "-c", firewall.monitor("lo", [])]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as monitor:
+        assert monitor.stdout is not None
+        lines = [monitor.stdout.readline().partition(":")[0].strip() for _ in range(4)]
+        monitor.kill()
+    assert (tmp_path / "rules.lost").exists()
+    assert set(firewall.rules("lo", [])) <= set(kept.read_text().splitlines())
+    assert lines[-1] == firewall.INTACT

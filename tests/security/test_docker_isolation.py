@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -162,6 +162,8 @@ async def test_a_word_that_is_old_does_not_count(own: NetworkIsolation, engine: 
     docker = await engine.docker()
     monitor = docker.containers.container(own.monitor_name)
     before = (await monitor.show())["Id"]
+    async with aclosing(own._lines(from_the_start=False)) as lines:
+        await anext(lines)  # it rests after each: a process that is being made cannot be frozen on every kernel
     await monitor.pause()
     await own._run(firewall.take_down(own._site.bridge))
     assert await own.missing() != ""
@@ -222,6 +224,9 @@ async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, doc
 
             await eventually(they_stand, 120)
             await isolation.take_down()
+        except TimeoutError:
+            print(await engine.output(isolation.monitor_name, 40, timestamps=True))
+            raise
         finally:
             await engine.close()
 

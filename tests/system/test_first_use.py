@@ -27,7 +27,7 @@ from tests.conftest import Tell
 from tests.real_services import free_port
 from tests.system.local_instance import TIMEOUT_SECONDS, Up, codehub, temporary_data_dir, those_of, up
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 NOTE = "what I wrote on the first day\n"
 

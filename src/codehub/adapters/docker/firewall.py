@@ -89,7 +89,8 @@ def check(bridge: str, reachable: Sequence[str]) -> str:
 
 def monitor(bridge: str, reachable: Sequence[str]) -> str:
     """Puts the rules up, looks at them every few seconds for as long as the network is there, and puts back what is
-    missing. Each look prints one line. Whoever starts it and reads `intact` or `restored` knows that they stand."""
+    missing. Each look prints one line. Whoever starts it and reads `intact` or `restored` knows that they stand. What
+    later looks are compared with is seen before the rules are checked: if they are lost in between, the check fails."""
     return f"""\
 {_FIND}{_checking(bridge, reachable)}{_putting_up(bridge, reachable)}{_looking(bridge)}\
 wanted=
@@ -98,9 +99,9 @@ while [ -e /sys/class/net/{bridge} ]; do
     echo {INTACT}
   else
     missing=$(check)
-    if find_tables && said=$(put_up 2>&1) && said=$(check); then
+    if find_tables && said=$(put_up 2>&1) && seen=$(look) && said=$(check); then
       if [ -n "$wanted" ]; then echo {RESTORED}: ${{missing:-rules of others among ours}}; else echo {INTACT}; fi
-      wanted=$(look)
+      wanted=$seen
     else
       echo {FAILED}: ${{said:-iptables does not work}}
     fi
