@@ -1,12 +1,13 @@
 """A browser for a test: Chromium as it is installed here, kept from noticing that containers come and go."""
 
+import asyncio
 import os
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
+CLOSE_SECONDS = 60.0
 
 
 def installed() -> str | None:
@@ -39,4 +41,6 @@ async def chromium() -> AsyncIterator[Browser]:
             try:
                 yield browser
             finally:
-                await browser.close()
+                with suppress(TimeoutError):  # what does not end by itself ends with Playwright
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await browser.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -40,7 +40,10 @@ class BrowserUser:
         finally:
             for page in context.pages:
                 print(await shown(page))  # seen if the test fails
-            await context.close()
+            # A page that is just leaving may never tell that it was closed; the browser itself ends after this.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    await context.close()
         assert user.complaints == []
 
     def _watch(self, page: Page) -> None:
