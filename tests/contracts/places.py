@@ -75,6 +75,10 @@ class Place(Protocol):
         """A file of that many bytes in the home."""
         ...
 
+    def damage(self, key: str) -> None:
+        """Change a byte of an archive in the store, where only who reads all of it can tell."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -120,6 +124,9 @@ class MemoryPlace:
 
     def fill(self, volume: str, size: int) -> None:
         self.state.volumes[volume].used_bytes = size
+
+    def damage(self, key: str) -> None:
+        self._archives.objects[key].rotten = True
 
     async def close(self) -> None:
         await self._first.close()
@@ -203,6 +210,9 @@ class ProcessPlace:
         """Whatever workspaces run here: their home is here."""
         return [pid for pid, variables in environments() if b"HOME=" + os.fsencode(self.root) in variables]
 
+    def damage(self, key: str) -> None:
+        flip_last_byte(self._store / key)
+
     async def close(self) -> None:
         runtime, jobs = self.runtime(), self.jobs()
         for workspace_id in await runtime.containers():
@@ -276,6 +286,9 @@ class DockerPlace:
     def fill(self, volume: str, size: int) -> None:
         (self.mountpoint(volume) / "large").write_bytes(os.urandom(size))
 
+    def damage(self, key: str) -> None:
+        flip_last_byte(self._store / key)
+
     async def close(self) -> None:
         await sweep(self.engine(), self.site.install_id)
         for runtime in self._runtimes:
@@ -283,6 +296,11 @@ class DockerPlace:
         for engine in self._engines:
             await engine.close()
         self._archives.close()
+
+
+def flip_last_byte(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
 
 async def _answer(streams: Streams, path: str) -> bytes:

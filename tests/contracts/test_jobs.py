@@ -115,6 +115,20 @@ async def test_an_archive_that_is_there_already_is_success(jobs: Jobs, spec: Job
     assert second.result == first.result
 
 
+async def test_an_archive_that_is_there_and_damaged_is_made_again(place: Place, jobs: Jobs, spec: JobSpec) -> None:
+    """The volume is deleted next: what was proven long ago is proven once more."""
+    first = await done(jobs, spec)
+    place.damage(spec.key)
+    second = await done(jobs, spec)
+    assert second.state is JobState.SUCCEEDED, second.message
+    assert second.result == first.result
+    again = restoring(spec)
+    await place.runtime().create_volume(again.workspace_id, again.volume)
+    restored = await done(jobs, again)
+    assert restored.state is JobState.SUCCEEDED, restored.message
+    assert place.content(again.volume) == place.content(spec.volume)
+
+
 async def test_a_job_of_another_operation_is_in_the_way_until_cleared(jobs: Jobs, spec: JobSpec) -> None:
     await jobs.start(spec)
     other = JobSpec(spec.workspace_id, uuid4(), spec.kind, spec.volume, spec.key)

@@ -200,7 +200,7 @@ def archive(request: ArchiveRequest, progress: ProgressReporter) -> None:
 def _attempt(request: ArchiveRequest, progress: ProgressReporter, number: int) -> tuple[Meta, int]:
     store = open_store(request.store_url, request.key)
     refuse_wrong_owner(store, request.owner)
-    finished = _finished(store)
+    finished = _finished(store, progress)
     if finished is not None:
         store.remove_leftovers()
         return finished, 0
@@ -220,11 +220,14 @@ def _attempt(request: ArchiveRequest, progress: ProgressReporter, number: int) -
     return meta, totals.left_out
 
 
-def _finished(store: ArchiveStore) -> Meta | None:
-    """The `.meta` of an archive that is finished already. One that lost its bytes or its proof is made again: the
-    volume is still here."""
+def _finished(store: ArchiveStore, progress: ProgressReporter) -> Meta | None:
+    """The `.meta` of an archive that is finished already, proven once more: it may be hours old, and the volume goes
+    next. One that lost its bytes or its proof is made again: the volume is still here."""
     try:
-        return checked_meta(store) if _has_meta(store) else None
+        meta = checked_meta(store) if _has_meta(store) else None
+        if meta is None or _is_proven(store, meta.sha256, meta.bytes, progress):
+            return meta
+        raise diagnose_hash_mismatch(store, meta)
     except JobFailed as failure:
         if failure.code not in (ExitCode.ARCHIVE_CORRUPTED, ExitCode.ARCHIVE_NOT_FOUND):
             raise
@@ -270,16 +273,20 @@ def _upload(volume: int, store: ArchiveStore, progress: ProgressReporter, number
 
 
 def _prove(store: ArchiveStore, sha256: str, size: int, progress: ProgressReporter) -> None:
+    if not _is_proven(store, sha256, size, progress):
+        raise unreachable("the object store does not give back what was sent")
+
+
+def _is_proven(store: ArchiveStore, sha256: str, size: int, progress: ProgressReporter) -> bool:
+    """Whether the store gives back what it should; raises if it does, and no restore would take it."""
     progress.start("prove", size)
     try:
-        proven = store.size() == size and matches_hash(store, sha256, progress.advance)
+        return store.size() == size and matches_hash(store, sha256, progress.advance)
     except JobFailed as failure:
         if failure.code not in MAY_BE_CORRUPTION:
             raise
         message = f"no restore would take this home's archive, so the volume stays ({failure.message})"
         raise JobFailed(ExitCode.ACTION_FAILED, message) from failure
-    if not proven:
-        raise unreachable("the object store does not give back what was sent")
 
 
 def _accept_other(store: ArchiveStore, ours: Meta) -> Meta:

@@ -87,7 +87,7 @@ class JobsState:
 
     async def _archive(self, job: Job) -> JobResult:
         key = job.spec.key
-        if await self.store.call("store.look", lambda: self.archives.looks_complete(key)):
+        if await self._is_finished(key):
             return self.archives.objects[key].result(key)
         volume = self.runtime.volumes.get(job.spec.volume)
         if volume is None:
@@ -102,6 +102,18 @@ class JobsState:
         self._refuse_anothers_store(job.spec)
         await self.store.call("store.commit", lambda: self._commit(stored))
         return stored.result(key)
+
+    async def _is_finished(self, key: str) -> bool:
+        """Whether the archive is there already, proven once more; a damaged one is made again."""
+        if not await self.store.call("store.look", lambda: self.archives.looks_complete(key)):
+            return False
+        try:
+            await self._read(self.archives.objects[key])
+        except _JobFailed as failed:
+            if failed.reason is not ErrorReason.ARCHIVE_CORRUPTED:
+                raise
+            return False
+        return True
 
     def _upload(self, key: str, content: tuple[int, ...]) -> None:
         self.archives.objects[key] = StoredArchive(content, self.archives.now())
