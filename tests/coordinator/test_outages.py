@@ -139,6 +139,25 @@ async def test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out
 
 
 @in_virtual_time
+async def test_what_no_leader_saw_of_an_outage_counts_against_no_deadline() -> None:
+    """The store is out, the leader dies, and the next comes after more than the whole deadline."""
+    harness = await CoordinatorHarness.open(Tuning(policy=Policy(deadlines={Operation.CREATE_EMPTY_ARCHIVE: 60})))
+    harness.place(workspace(desired_state=Desired.ARCHIVED))
+    harness.network.faults["archives.create_empty"] = Fault(FaultKind.FAIL)
+    await turn_until(harness, lambda row: row.error_reason is ErrorReason.UNREACHABLE)
+    leadership = harness.states.database.leadership
+    leadership.free(leadership.epoch)
+    await asyncio.sleep(100)
+    await harness.become_leader()
+    await harness.backends.check_all_identities()
+    for _ in range(20):
+        await asyncio.sleep(await harness.reconcile() or 1.0)
+        assert harness.row.phase is Phase.PENDING, harness.row.error_info
+    harness.network.faults.clear()
+    await turn_until(harness, lambda row: row.phase is Phase.ARCHIVED)
+
+
+@in_virtual_time
 async def test_a_wish_that_changed_is_heard_while_an_outage_lasts() -> None:
     harness = await CoordinatorHarness.open()
     harness.place(with_home(desired_state=Desired.RUNNING), volume=HOME)

@@ -318,6 +318,15 @@ def test_a_relapse_counts_as_a_failed_start() -> None:
     assert row.error_info.operation == "STARTING"
 
 
+def test_a_relapse_is_not_charged_with_the_tries_of_a_stop_that_was_given_up() -> None:
+    before = with_home(phase=Phase.RUNNING, phase_changed_at=NOW, desired_state=Desired.RUNNING)
+    before = operations.abandon(fail(busy(before, Operation.STOPPING)))
+    seen = judge(before, facts(VOLUME, container=container(running=False, answered=False)), LATER)
+    row = failures.crashed_after_start(before, seen, POLICY, 0.0, LATER)
+    assert row.error_count == 1
+    assert failures.crashed_after_start(before, row, POLICY, 0.0, LATER).error_count == 2
+
+
 def test_forgiveness_clears_all_of_the_error() -> None:
     row = failures.failures_reset(operations.abandon(fail(busy(with_home(), Operation.STARTING))))
     assert (row.error_count, row.error_reason, row.error_info, row.retry_at) == (0, None, None, None)

@@ -349,6 +349,20 @@ def test_an_archive_of_a_home_that_was_written_meanwhile_is_begun_anew() -> None
     assert seen.archive_op_id is not None or decide(seen, facts(VOLUME)) == Abandon()
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_past_the_safe_point_a_home_that_was_written_meanwhile_is_archived_once_more(running: bool) -> None:
+    """The observation alone notes it: the container may be gone by the next try."""
+    home = HomeContext(incarnation=1, deleting_volume=True)
+    row = with_home(archive_key=KEY, archive_op_id=OP_ID, home=home, desired_state=Desired.ARCHIVED)
+    row = busy(row, Operation.ARCHIVING)
+    seen = judge(row, facts(VOLUME, container=container(running=running)), NOW)
+    assert seen.archive_op_id not in {None, OP_ID}
+    assert judge(seen, facts(VOLUME), NOW).archive_op_id == seen.archive_op_id
+    assert decide(seen, facts(VOLUME)) == Continue()
+    elsewhere = replace(container(), volume="ws-of-another")
+    assert judge(row, facts(VOLUME, container=elsewhere), NOW).archive_op_id == OP_ID
+
+
 # ── relapse and forgiveness ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -163,7 +163,7 @@ HOME = (
         "archive_op_id kept across a start",
         (
             Patch(OPERATIONS, "            return replace(row, archive_op_id=None)\n", "            return row\n"),
-            Patch(JUDGE, "return seen is not None and ws.home.live and", "return False and"),
+            Patch(JUDGE, "    if ws.home.live:\n        return None\n", ""),
         ),
     ),
     Mutant(
@@ -183,12 +183,24 @@ HOME = (
     ),
     Mutant(
         "what a container has written past the safe point is not archived",
-        (Patch(EXECUTOR, "        await self._distrust_archive()\n", ""),),
+        (
+            Patch(
+                JUDGE,
+                "return uuid5(ws.op_id, seen.instance) if ws.home.deleting_volume and ws.op_id else ws.archive_op_id",
+                "return ws.archive_op_id",
+            ),
+        ),
         test=f"{EXECUTOR_TESTS}test_what_a_container_that_came_late_has_written_is_in_the_archive",
     ),
     Mutant(
         "a container that has ended has not written",
-        (Patch(JUDGE, "return seen is not None and ws.home.live and", "return seen is not None and seen.running and"),),
+        (
+            Patch(
+                JUDGE,
+                "    if seen is None or seen.volume not in",
+                "    if seen is None or not seen.running or seen.volume not in",
+            ),
+        ),
         test=f"{EXECUTOR_TESTS}test_what_a_container_that_came_late_has_written_is_in_the_archive",
     ),
     Mutant("the restore marker set early", (Patch(EXECUTOR, RESTORE_RESULT, MARKED_EARLY + RESTORE_RESULT),)),

@@ -31,9 +31,20 @@ TRIES = (
         (Patch(OPERATIONS, "ws.error_count if ws.operation is Operation.STARTING else 0", "0"),),
         test="tests/coordinator/test_outages.py::test_a_start_that_fails_and_then_dies_at_once_has_three_tries_in_all",
     ),
+    Mutant(
+        "a relapse is charged with the tries of a stop that was given up",
+        (Patch(FAILURES, "count = 0 if of_another else ws.error_count", "count = ws.error_count"),),
+        test="tests/domain/test_operations.py::"
+        "test_a_relapse_is_not_charged_with_the_tries_of_a_stop_that_was_given_up",
+    ),
 )
 
 DAMAGE = (
+    Mutant(
+        "an archive that is there already is believed without reading it",
+        (Patch(VERIFY, "if meta is None or _is_proven(store, meta.sha256, meta.bytes, progress):", "if True:"),),
+        test="tests/contracts/test_jobs.py::test_an_archive_that_is_there_and_damaged_is_made_again",
+    ),
     Mutant(
         "an archive found damaged is called ready",
         (Patch(FAILURES, "        ws = _with_corruption_mark(ws, now)\n", "        pass\n"),),
@@ -79,6 +90,11 @@ SILENCE = (
         "an engine that lost its parts has failed",
         (Patch("adapters/docker/engine.py", "error.status >= _ITS_OWN_FAULT and", "False and"),),
         test="tests/contracts/test_docker_outages.py::test_an_engine_without_its_parts_has_not_answered",
+    ),
+    Mutant(
+        "an outage that no leader saw counts against the deadline",
+        (Patch(RECONCILER, "if not (_unseen(loaded) or _waits_for_backend(loaded)):", "if not _unseen(loaded):"),),
+        test="tests/coordinator/test_outages.py::test_what_no_leader_saw_of_an_outage_counts_against_no_deadline",
     ),
     Mutant(
         "the deadline of a storage job runs on while the store is out",

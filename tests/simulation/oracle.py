@@ -217,7 +217,7 @@ class Oracle:
         operation, tries = self._tries.get(row.id, ("", 0))
         if row.operation not in {before.operation, "NONE"} and row.operation != operation:
             operation, tries = row.operation.value, 0
-        if row.error_count > before.error_count:
+        if row.error_count > before.error_count or _fails_anew(before, row):
             failed = info.operation if info is not None and info != before.error_info else row.operation.value
             tries = tries + 1 if failed == operation else 1
             if info is not None and info.context.get("last_reason", info.reason) == "Unreachable" and failed != "NONE":
@@ -419,6 +419,14 @@ class Oracle:
         self.trace.update(line.encode())
         if self.show:
             sys.stderr.write(line)
+
+
+def _fails_anew(before: Workspace, row: Workspace) -> bool:
+    """Whether another operation than the one before has failed, however few tries it has used up."""
+    was, now = before.error_info, row.error_info
+    if was is None or now is None or row.error_count == 0:
+        return False
+    return now.operation not in {was.operation, "NONE"} and now.reason != "Unreachable"
 
 
 def _may_lose_container(row: Workspace) -> bool:

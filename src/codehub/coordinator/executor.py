@@ -7,7 +7,7 @@ volume is deleted.
 
 from dataclasses import replace
 from datetime import datetime
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from codehub.coordinator.context import TermContext
 from codehub.domain import naming, operations
@@ -142,7 +142,6 @@ class Executor:
         return await templates.get(self.row.template) if templates else None
 
     async def _archive(self) -> None:
-        await self._distrust_archive()
         if await self._container_remains():
             return
         job = await self._own_job()
@@ -162,17 +161,6 @@ class Executor:
             await self._run_archive_job(job)
             return
         await self._delete_archived_volume()
-
-    async def _distrust_archive(self) -> None:
-        """Archive once more what a container may have written that came past the safe point, before the volume goes,
-        under an id that every leader finds alike. Giving the volume back instead would be worse: a delete of it may be
-        on its way."""
-        seen = self._facts.container
-        if seen is None or not self.row.home.deleting_volume or seen.volume not in ("", self._volume):
-            return
-        again = uuid5(self._op_id, seen.instance)
-        if self.row.archive_op_id != again:
-            await self._record(replace(self.row, archive_op_id=again), "written_meanwhile")
 
     async def _run_archive_job(self, job: JobSeen | None) -> None:
         result = await self._job_result(job, JobKind.ARCHIVE, self._archive_key)

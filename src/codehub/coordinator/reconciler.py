@@ -98,7 +98,8 @@ class Reconciler:
 
     def _assess(self, ws: Workspace, facts: Facts, now: datetime) -> Assessment:
         judged = settle_health(ws, judge(ws, facts, now), now)
-        if _unseen(ws) and facts.runtime_known and judged.operation is not Operation.NONE:
+        waited = _unseen(ws) or (_waits_for_backend(ws) and ws.id not in self._seen_at)
+        if waited and facts.runtime_known and judged.operation is not Operation.NONE:
             judged = operations.excused(judged, self._since_last(ws, now))
         return Assessment(ws, judged, facts, plan(ws, judged, facts, self._policy, now), now)
 
@@ -120,7 +121,7 @@ class Reconciler:
             case Settled() | Continue():
                 return ws, ""
             case Wait(why, _, excused):
-                return (operations.excused(ws, self._since_last(it.loaded, now)) if excused else ws), why
+                return (operations.excused(ws, self._silence(it)) if excused else ws), why
             case Begin(operation):
                 return operations.begin(ws, operation, self._ids.new(), now, it.facts.volumes), "planned"
             case Complete():
@@ -155,7 +156,7 @@ class Reconciler:
             await secrets.record_use(ws, ws.op_id, await secrets.for_start(ws), self._robot)
 
     async def _act(self, row: Workspace, it: Assessment) -> float | None:
-        silent = self._since_last(it.loaded, it.now)
+        silent = self._silence(it)
         self._seen_at[row.id] = max(self._clock.monotonic(), self._seen_at.get(row.id, 0.0))
         match it.decision:
             case Wait(_, until, _):
@@ -209,13 +210,20 @@ class Reconciler:
             self._seen_at[row.id] = self._clock.monotonic() + pause  # which is excused already
         return pause
 
+    def _silence(self, it: Assessment) -> float:
+        """How long the backend has been silent, as far as the assessment has not excused it already."""
+        is_excused = it.judged.op_excused_seconds > it.loaded.op_excused_seconds
+        return 0.0 if is_excused else self._since_last(it.loaded, it.now)
+
     def _since_last(self, loaded: Workspace, now: datetime) -> float:
         """How long the backend has been silent since this workspace was last looked at. What another leader saw of the
-        silence stands in the row."""
+        silence stands in the row, up to when it meant to try again."""
         last = self._seen_at.get(loaded.id)
         if last is not None:
             return max(self._clock.monotonic() - last, 0.0)
-        return (now - loaded.updated_at).total_seconds() if _unseen(loaded) else 0.0
+        if not (_unseen(loaded) or _waits_for_backend(loaded)):
+            return 0.0
+        return max((now - max(loaded.updated_at, loaded.retry_at or loaded.updated_at)).total_seconds(), 0.0)
 
     async def _recovered(self, it: Assessment) -> tuple[Workspace, str]:
         """The row after a person asked for recovery. It is judged again in the same write, so that one which may run is
@@ -290,6 +298,11 @@ def _failed_restore_key(ws: Workspace) -> str | None:
 def _unseen(loaded: Workspace) -> bool:
     """Whether the runtime did not answer when this workspace was last observed."""
     return None in (loaded.conditions.container_ready.status, loaded.conditions.volume_ready.status)
+
+
+def _waits_for_backend(loaded: Workspace) -> bool:
+    """Whether the operation's last step failed because a backend did not answer."""
+    return loaded.error_info is not None and REASONS[loaded.error_info.reason].is_outage
 
 
 def _rests_on_absence(it: Assessment) -> bool:

@@ -154,7 +154,9 @@ def crashed_after_start(before: Workspace, ws: Workspace, policy: Policy, jitter
     detail = ws.conditions.container_ready.message
     message = f"the container ended {lived:.0f} s after its start" + (f": {detail}" if detail else "")
     failure = Failure(ErrorReason.ACTION_FAILED, message, {"action": "start"})
-    row = failed(replace(ws, operation=Operation.STARTING), failure, policy, jitter, now)
+    of_another = ws.error_info is not None and ws.error_info.operation != Operation.STARTING.value
+    count = 0 if of_another else ws.error_count
+    row = failed(replace(ws, operation=Operation.STARTING, error_count=count), failure, policy, jitter, now)
     return replace(row, operation=Operation.NONE)
 
 

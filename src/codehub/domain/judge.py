@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import product
+from uuid import UUID, uuid5
 
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.transitions import REMOVES_CONTAINER
@@ -100,7 +101,7 @@ def judge(ws: Workspace, facts: Facts, now: datetime) -> Workspace:
         healthy=_stamped(old.healthy, healthy, now),
         others=old.others,
     )
-    archive_op_id = None if _may_have_written(replace(ws, home=home), facts) else ws.archive_op_id
+    archive_op_id = _archive_op_id(replace(ws, home=home), facts.container)
     if (conditions, phase, home, archive_op_id) == (old, ws.phase, ws.home, ws.archive_op_id):
         return ws
     return replace(
@@ -134,11 +135,16 @@ def phase_of(
     return Phase.PENDING
 
 
-def _may_have_written(ws: Workspace, facts: Facts) -> bool:
-    """Whether a container may have changed the home, whoever started it and even if it has ended: an archive begun
-    before is not of this home."""
-    seen = facts.container
-    return seen is not None and ws.home.live and seen.volume in ("", ws.home_store_key)
+def _archive_op_id(ws: Workspace, seen: ContainerSeen | None) -> UUID | None:
+    """The id of the archive that is of this home. A container may have changed the home, whoever started it and even if
+    it has ended: an archive begun before is not of it. Past the safe point the home is archived once more before it
+    goes, under an id that every leader finds alike; giving it back instead would be worse, as a delete of it may be on
+    its way."""
+    if seen is None or seen.volume not in ("", ws.home_store_key):
+        return ws.archive_op_id
+    if ws.home.live:
+        return None
+    return uuid5(ws.op_id, seen.instance) if ws.home.deleting_volume and ws.op_id else ws.archive_op_id
 
 
 def _container_condition(ws: Workspace, facts: Facts) -> Condition:
