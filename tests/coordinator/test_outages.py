@@ -148,6 +148,8 @@ async def test_what_no_leader_saw_of_an_outage_counts_against_no_deadline() -> N
     leadership = harness.states.database.leadership
     leadership.free(leadership.epoch)
     await asyncio.sleep(100)
+    for desired in (Desired.STANDBY, Desired.ARCHIVED):
+        await harness.commands.want(WORKSPACE_ID, desired, PERSON)
     await harness.become_leader()
     await harness.backends.check_all_identities()
     for _ in range(20):

@@ -98,7 +98,7 @@ class Reconciler:
 
     def _assess(self, ws: Workspace, facts: Facts, now: datetime) -> Assessment:
         judged = settle_health(ws, judge(ws, facts, now), now)
-        waited = _unseen(ws) or (_waits_for_backend(ws) and ws.id not in self._seen_at)
+        waited = _unseen(ws) or ws.id not in self._seen_at
         if waited and facts.runtime_known and judged.operation is not Operation.NONE:
             judged = operations.excused(judged, self._since_last(ws, now))
         return Assessment(ws, judged, facts, plan(ws, judged, facts, self._policy, now), now)
@@ -217,13 +217,16 @@ class Reconciler:
 
     def _since_last(self, loaded: Workspace, now: datetime) -> float:
         """How long the backend has been silent since this workspace was last looked at. What another leader saw of the
-        silence stands in the row, up to when it meant to try again."""
+        silence stands in the row; what nobody saw of it, as nobody led, is silence too."""
         last = self._seen_at.get(loaded.id)
         if last is not None:
             return max(self._clock.monotonic() - last, 0.0)
-        if not (_unseen(loaded) or _waits_for_backend(loaded)):
+        since = _silent_since(loaded)
+        if since is None:
             return 0.0
-        return max((now - max(loaded.updated_at, loaded.retry_at or loaded.updated_at)).total_seconds(), 0.0)
+        unseen = (now - max(loaded.updated_at, loaded.retry_at or loaded.updated_at)).total_seconds()
+        whole = (now - max(since, loaded.op_progress_at or since)).total_seconds()
+        return max(unseen, whole - loaded.op_excused_seconds, 0.0)
 
     async def _recovered(self, it: Assessment) -> tuple[Workspace, str]:
         """The row after a person asked for recovery. It is judged again in the same write, so that one which may run is
@@ -300,9 +303,13 @@ def _unseen(loaded: Workspace) -> bool:
     return None in (loaded.conditions.container_ready.status, loaded.conditions.volume_ready.status)
 
 
-def _waits_for_backend(loaded: Workspace) -> bool:
-    """Whether the operation's last step failed because a backend did not answer."""
-    return loaded.error_info is not None and REASONS[loaded.error_info.reason].is_outage
+def _silent_since(loaded: Workspace) -> datetime | None:
+    """When the silence of a backend began in which this workspace was last looked at; None if all of them answered."""
+    conditions, error = (loaded.conditions.container_ready, loaded.conditions.volume_ready), loaded.error_info
+    times = [one.last_transition_time for one in conditions if one.status is None]
+    if error is not None and REASONS[error.reason].is_outage:
+        times.append(error.occurred_at)
+    return min((time for time in times if time is not None), default=None)
 
 
 def _rests_on_absence(it: Assessment) -> bool:
