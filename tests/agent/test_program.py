@@ -97,8 +97,8 @@ def test_while_somebody_is_connected_the_end_is_told_a_moment_later(is_used: boo
         "trap 'echo other' USR1; trap 'trap \"\" TERM; echo told; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
     )
     program = (
-        "import os, sys, time\nfrom codehub.agent.__main__ import Command\n"
-        f"Command(['sh', '-c', sys.argv[1]], os.environ, lambda: {is_used})\nwhile True: time.sleep(60)"
+        "import os, sys, time\nfrom codehub.agent.__main__ import WorkspaceCommand\n"
+        f"WorkspaceCommand(['sh', '-c', sys.argv[1]], os.environ, lambda: {is_used})\nwhile True: time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program, script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -12,7 +12,7 @@ from codehub.domain.secrets import (
     GitIdentity,
     SecretKind,
     SecretName,
-    Usage,
+    SecretsHeld,
     checked_dotfiles,
     checked_git_host,
     checked_git_identity,
@@ -187,15 +187,15 @@ def test_dotfiles() -> None:
 
 
 def test_the_bounds_of_an_owner() -> None:
-    refuse_too_many(NAME, 1, Usage(SECRETS_PER_OWNER - 1, 0, OWNER_BYTES - 1))
+    refuse_too_many(NAME, 1, SecretsHeld(SECRETS_PER_OWNER - 1, 0, OWNER_BYTES - 1))
     for size, others in (
-        (1, Usage(SECRETS_PER_OWNER, 0, 0)),
-        (2, Usage(1, 0, OWNER_BYTES - 1)),
+        (1, SecretsHeld(SECRETS_PER_OWNER, 0, 0)),
+        (2, SecretsHeld(1, 0, OWNER_BYTES - 1)),
     ):
         with pytest.raises(LimitReached) as reached:
             refuse_too_many(NAME, size, others)
         assert reached.value.code == "secret_limit"
     key = SecretName(NAME.owner, SecretKind.SSH_KEY, "a.b")
-    refuse_too_many(key, 1, Usage(9, SSH_KEYS_PER_OWNER - 1, 9))
+    refuse_too_many(key, 1, SecretsHeld(9, SSH_KEYS_PER_OWNER - 1, 9))
     with pytest.raises(LimitReached, match="SSH"):
-        refuse_too_many(key, 1, Usage(9, SSH_KEYS_PER_OWNER, 9))
+        refuse_too_many(key, 1, SecretsHeld(9, SSH_KEYS_PER_OWNER, 9))

@@ -23,7 +23,7 @@ _NOT_FOUND, _SIGNALLED = 127, 128
 SAVE_SECONDS = 3.0
 
 
-class Command:
+class WorkspaceCommand:
     """The workspace's own command, as a child of the agent."""
 
     def __init__(
@@ -94,7 +94,7 @@ def _run(words: Sequence[str], relay: Relay, secrets: bytes) -> None:
         if os.access(SHELL, os.X_OK)
         else words
     )
-    Command(command, {**os.environ, **env}, relay.is_used, given)
+    WorkspaceCommand(command, {**os.environ, **env}, relay.is_used, given)
 
 
 def main() -> None:

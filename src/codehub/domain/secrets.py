@@ -191,7 +191,7 @@ def checked_dotfiles(url: str, command: str) -> Dotfiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SecretsHeld:
     """How many secrets an owner has, apart from the one that is being put, and how many bytes they are."""
 
     secrets: int
@@ -199,7 +199,7 @@ class Usage:
     bytes: int
 
 
-def refuse_too_many(name: SecretName, size: int, others: Usage) -> None:
+def refuse_too_many(name: SecretName, size: int, others: SecretsHeld) -> None:
     """Raise LimitReached if another secret of `size` bytes would be one too many, or too much."""
     if others.secrets >= SECRETS_PER_OWNER:
         raise LimitReached(f"There are {SECRETS_PER_OWNER} secrets already. Delete one first.", code="secret_limit")

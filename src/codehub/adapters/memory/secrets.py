@@ -17,7 +17,7 @@ from codehub.domain.secrets import (
     SecretKind,
     SecretName,
     SecretOwner,
-    Usage,
+    SecretsHeld,
     refuse_too_many,
 )
 from codehub.ports.secrets import (
@@ -81,8 +81,8 @@ class MemorySecrets(AccountStore):
         owned = [row.secret for row in self._rows() if row.secret.name.owner == secret.name.owner]
         others = [one for one in owned if one.name != secret.name]
         keys = sum(one.name.kind is SecretKind.SSH_KEY for one in others)
-        usage = Usage(len(others), keys, sum(len(one.sealed.data) for one in others))
-        refuse_too_many(secret.name, len(secret.sealed.data), usage)
+        held = SecretsHeld(len(others), keys, sum(len(one.sealed.data) for one in others))
+        refuse_too_many(secret.name, len(secret.sealed.data), held)
         row = StoredSecretRow(secret, self._state.now())
         self._state.secrets[secret.name] = row
         self._state.append_audit(actor, AuditAction.PUT_SECRET, subject, _details(secret.name))

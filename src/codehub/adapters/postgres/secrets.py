@@ -19,7 +19,7 @@ from codehub.domain.secrets import (
     SecretKind,
     SecretName,
     SecretOwner,
-    Usage,
+    SecretsHeld,
     refuse_too_many,
 )
 from codehub.ports.secrets import Profile, Sealed, SecretShown, StoredSecret
@@ -36,7 +36,7 @@ class PostgresSecrets(PostgresStore):
         async with self._sessions.writing(actor.epoch) as connection:
             subject = await _locked_owner(connection, name.owner)
             others = await one_row(connection, sql.SECRETS_BESIDES, *_place(name))
-            refuse_too_many(name, len(sealed.data), Usage(**others))
+            refuse_too_many(name, len(sealed.data), SecretsHeld(**others))
             stored = await one_row(
                 connection,
                 sql.PUT_SECRET,
