@@ -26,7 +26,7 @@ from codehub.adapters.memory import (
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
+from codehub.api.dependencies import ApiParts, ApiSite
 from codehub.coordinator.gc_runner import GcScanner
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
@@ -110,8 +110,8 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
         leader=database.leadership(SystemClock()).leader,
         gc_report=lambda: reported(survey),
         checks={
-            "postgresql": ReadinessCheck(views.now, required=True),
-            "archives": ReadinessCheck(backends.archives.inventory),
+            "postgresql": views.now,
+            "archives": backends.archives.inventory,
         },
         site=site or ApiSite(),
     )

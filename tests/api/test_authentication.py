@@ -271,7 +271,7 @@ async def test_without_the_database_it_is_not_ready(monkeypatch: Any) -> None:
 
         monkeypatch.setattr(type(api.backends.archives), "inventory", gone)
         assert (await api.client().get("/readyz")).status_code == 200
-        object.__setattr__(api.parts.checks["postgresql"], "ask", gone)
+        monkeypatch.setitem(api.parts.checks, "postgresql", gone)
         told = await api.client().get("/readyz")
         assert (told.status_code, told.json()["ready"]) == (503, False)
         assert "secret" not in told.text

@@ -60,12 +60,8 @@ class ApiSite:
         return f"{parts.scheme}://{parts.netloc}".lower()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadinessCheck:
-    """How to ask whether a backend answers. `required`: without it the API is of no use."""
-
-    ask: Callable[[], Awaitable[object]]
-    required: bool = False
+ReadinessCheck = Callable[[], Awaitable[object]]
+"""Asks whether a backend answers."""
 
 
 class DashboardFiles(Protocol):

@@ -11,7 +11,7 @@ from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
+from codehub.api.dependencies import ApiParts, ApiSite
 from codehub.bootstrap.policies import limits, retention, tuning
 from codehub.bootstrap.runtimes import archive_url
 from codehub.bootstrap.services import Services, identity
@@ -78,10 +78,10 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         leader=services.leader,
         gc_report=services.gc_report,
         checks={
-            "postgresql": ReadinessCheck(views.now, required=True),
-            "redis": ReadinessCheck(lambda: bus.publish("codehub:readiness", {})),
-            "archives": ReadinessCheck(lambda: services.archives.look(probe)),
-            "runtime": ReadinessCheck(lambda: services.runtime.containers([NO_WORKSPACE])),
+            "postgresql": views.now,
+            "redis": lambda: bus.publish("codehub:readiness", {}),
+            "archives": lambda: services.archives.look(probe),
+            "runtime": lambda: services.runtime.containers([NO_WORKSPACE]),
         },
         site=ApiSite(
             settings.public_url,

@@ -190,6 +190,12 @@ def checked_dotfiles(url: str, command: str) -> Dotfiles:
     return Dotfiles(url, command)
 
 
+def precedence(owner: SecretOwner) -> int:
+    """Of two secrets of one name at a start, that of the owner with the higher precedence is set: a person's own
+    replaces the template's."""
+    return 1 if owner.kind is OwnerKind.USER else 0
+
+
 @dataclass(frozen=True, slots=True)
 class SecretsHeld:
     """How many secrets an owner has, apart from the one that is being put, and how many bytes they are."""

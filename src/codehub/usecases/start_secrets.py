@@ -13,7 +13,7 @@ import structlog
 
 from codehub.domain import notices
 from codehub.domain.errors import Unreachable
-from codehub.domain.secrets import GitIdentity, OwnerKind, SecretKind, SecretOwner, template_owner
+from codehub.domain.secrets import GitIdentity, OwnerKind, SecretKind, SecretOwner, precedence, template_owner
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Accounts
 from codehub.ports.runtime import GitCredential, StartSecrets
@@ -60,8 +60,7 @@ class WorkspaceSecrets:
         found = await self.secrets.of_owners([template, owner])
         opened: list[tuple[StoredSecret, str]] = []
         left_out: dict[str, str] = {}
-        # The template's first, so that the owner's own replace those of the same name.
-        for secret in sorted(found, key=lambda one: one.name.owner != template):
+        for secret in sorted(found, key=lambda one: precedence(one.name.owner)):
             try:
                 opened.append((secret, self.keyring.open(secret)))
             except CannotOpen as error:

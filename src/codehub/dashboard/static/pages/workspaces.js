@@ -5,7 +5,7 @@ import { arrange, element, replace, show, text } from "../core/element.js";
 import { everySecond } from "../core/clock.js";
 import { number, t } from "../core/language.js";
 import { card } from "../parts/card.js";
-import { createDialog } from "../parts/create.js";
+import { createDialog } from "../parts/new_workspace_dialog.js";
 import { icon } from "../parts/icons.js";
 import { complain } from "../parts/toasts.js";
 import { FILTERS, SORTS, chosen, counts } from "./selection.js";

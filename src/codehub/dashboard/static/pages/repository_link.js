@@ -8,11 +8,11 @@ import { element } from "../core/element.js";
 import { t } from "../core/language.js";
 import { repositoryKey, repositoryName } from "../core/repository.js";
 import { card } from "../parts/card.js";
-import { createDialog } from "../parts/create.js";
+import { createDialog } from "../parts/new_workspace_dialog.js";
 import { icon } from "../parts/icons.js";
 import { complain } from "../parts/toasts.js";
 
-export async function newPage(app) {
+export async function repositoryLinkPage(app) {
   const query = new URLSearchParams(location.search);
   const wanted = { git_url: query.get("git")?.trim() ?? "", git_ref: query.get("ref")?.trim() ?? "" };
   const found = wanted.git_url ? (await all()).filter((ws) => has(ws, wanted)) : [];
