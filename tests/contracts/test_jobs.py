@@ -1,4 +1,4 @@
-"""The Jobs port's promises, kept alike in memory and by the real storage job in processes and in containers."""
+"""The Jobs port's promises, kept alike in memory and by the real storage job in processes, containers and pods."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +12,14 @@ from codehub.domain.errors import ErrorReason, JobConflict, VolumeInUse
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState, StoreOwner
-from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace
+from tests.contracts.places import DockerPlace, KubernetesPlace, MemoryPlace, Place, ProcessPlace
 from tests.eventually import eventually
 
-KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker"))]
+KINDS = [
+    "memory",
+    *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker")),
+    pytest.param("kubernetes", marks=[pytest.mark.system, pytest.mark.kubernetes]),
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -23,6 +27,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     place: Place = MemoryPlace()
     if request.param == "docker":
         place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
+    elif request.param == "kubernetes":
+        place = KubernetesPlace(request.getfixturevalue("kubernetes_testbed"))
     elif request.param == "process":
         place = ProcessPlace(tmp_path / "root")
     yield place
