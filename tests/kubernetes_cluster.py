@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,6 @@ import pytest
 from codehub.adapters.kubernetes import Access, Cluster, KubernetesSite
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.ports.runtime import Resources
-from tests.contracts.s3 import rclone
 from tests.docker_engine import CODEHUB_IMAGE, FAKE_IDE_IMAGE, build_fake_ide
 from tests.eventually import SECONDS
 
@@ -54,11 +52,10 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True)
 class KubernetesTestbed:
-    """A namespace, and an object store that pods reach. `site()`: another installation in it."""
+    """A namespace. `address`: of this machine, by which pods reach it. `site()`: another installation in it."""
 
     namespace: str
-    s3_endpoint: str
-    buckets: Path
+    address: str
 
     def site(self, **given: Any) -> KubernetesSite:
         common: dict[str, Any] = {
@@ -69,11 +66,6 @@ class KubernetesTestbed:
             "command": FAKE_IDE,
         }
         return KubernetesSite(**common | given)
-
-    def bucket(self) -> str:
-        name = f"homes-{uuid4().hex[:12]}"
-        (self.buckets / name).mkdir()
-        return name
 
     def access(self) -> Access:
         return Access(kubeconfig=KUBECONFIG, namespace=self.namespace)
@@ -117,18 +109,15 @@ class KubernetesTestbed:
 
 
 @pytest.fixture(scope="session")
-def kubernetes_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesTestbed]:
+def kubernetes_testbed() -> Iterator[KubernetesTestbed]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
     build_fake_ide()
-    name, buckets = f"codehub-test-{os.getpid()}", tmp_path_factory.mktemp("s3") / "buckets"
-    with ExitStack() as stack:
-        endpoint = stack.enter_context(rclone(buckets, _address()))
-        testbed = KubernetesTestbed(name, endpoint, buckets)
-        testbed.kubectl("create", "namespace", name)
-        stack.callback(testbed.kubectl, "delete", "namespace", name, "--wait=false", check=False)
-        yield testbed
+    testbed = KubernetesTestbed(f"codehub-test-{os.getpid()}", _address())
+    testbed.kubectl("create", "namespace", testbed.namespace)
+    yield testbed
+    testbed.kubectl("delete", "namespace", testbed.namespace, "--wait=false", check=False)
 
 
 def _address() -> str:

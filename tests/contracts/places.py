@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -35,7 +35,7 @@ from codehub.agent.handshake import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Endpoint, Runtime
-from tests.contracts.s3 import KEY_ID, SECRET, credentials
+from tests.contracts.s3 import BUCKET, KEY_ID, SECRET, credentials, rclone
 from tests.docker_engine import DockerTestbed, engine_here, sweep
 from tests.eventually import eventually
 from tests.kubernetes_cluster import KubernetesTestbed
@@ -292,13 +292,13 @@ class DockerPlace:
 class KubernetesPlace:
     """Each view has a connection to the API server of its own, as each coordinator has."""
 
-    def __init__(self, testbed: KubernetesTestbed, site: KubernetesSite | None = None) -> None:
+    def __init__(self, testbed: KubernetesTestbed, directory: Path, site: KubernetesSite | None = None) -> None:
         self.testbed = testbed
         self.site = site or testbed.site()
-        self._bucket = testbed.bucket()
-        self._credentials = credentials(testbed.s3_endpoint)
-        self._credentials.__enter__()
-        self._archives = ObjectArchives(f"s3://{self._bucket}", "", make_directory=False)
+        self._stack = ExitStack()
+        self._s3_endpoint = self._stack.enter_context(rclone(directory / "buckets", testbed.address))
+        self._stack.enter_context(credentials(self._s3_endpoint))
+        self._archives = ObjectArchives(f"s3://{BUCKET}", "", make_directory=False)
         self._clusters: list[Cluster] = []
         self._runtimes: list[KubernetesRuntime] = []
 
@@ -317,11 +317,9 @@ class KubernetesPlace:
         env = {
             "AWS_ACCESS_KEY_ID": KEY_ID,
             "AWS_SECRET_ACCESS_KEY": SECRET,
-            "CODEHUB_S3_ENDPOINT": self.testbed.s3_endpoint,
+            "CODEHUB_S3_ENDPOINT": self._s3_endpoint,
         }
-        return KubernetesJobs(
-            self.runtime(site), f"s3://{self._bucket}", env, program=program or KUBERNETES_JOB_PROGRAM
-        )
+        return KubernetesJobs(self.runtime(site), f"s3://{BUCKET}", env, program=program or KUBERNETES_JOB_PROGRAM)
 
     def slow_jobs(self) -> KubernetesJobs:
         fakes = replace(self.site, codehub_image=self.site.workspace_image)
@@ -364,7 +362,7 @@ class KubernetesPlace:
             await cluster.close()
         self.testbed.sweep(self.site.install_id)
         self._archives.close()
-        self._credentials.__exit__(None, None, None)
+        self._stack.close()
 
 
 async def _has_endpoint(runtime: KubernetesRuntime, workspace_id: UUID) -> bool:

@@ -28,7 +28,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "docker":
         place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
     elif request.param == "kubernetes":
-        place = KubernetesPlace(request.getfixturevalue("kubernetes_testbed"))
+        place = KubernetesPlace(request.getfixturevalue("kubernetes_testbed"), tmp_path)
     elif request.param == "process":
         place = ProcessPlace(tmp_path / "root")
     yield place
@@ -184,6 +184,7 @@ async def test_another_coordinator_finds_the_running_job_and_waits_for_it(place:
 async def test_its_volume_is_in_use_while_it_runs(place: Place, spec: JobSpec) -> None:
     jobs, runtime = place.slow_jobs(), place.runtime()
     await jobs.start(spec)
+    await eventually(lambda: progressing(jobs, spec.workspace_id))
     with pytest.raises(VolumeInUse):
         await runtime.delete_volume(spec.workspace_id, spec.volume)
     assert place.content(spec.volume) == [4, 8, 15]

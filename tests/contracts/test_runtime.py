@@ -32,7 +32,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "docker":
         place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
     elif request.param == "kubernetes":
-        place = KubernetesPlace(request.getfixturevalue("kubernetes_testbed"))
+        place = KubernetesPlace(request.getfixturevalue("kubernetes_testbed"), tmp_path)
     elif request.param != "memory":
         place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
     yield place

@@ -95,6 +95,11 @@ class Access:
         own = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (_ACCOUNT / "token").is_file()
         return own and not self.kubeconfig and not self.context
 
+    @property
+    def own_namespace(self) -> str | None:
+        """The namespace of the pod that we are; None outside of the cluster."""
+        return (_ACCOUNT / "namespace").read_text().strip() if self.is_from_inside else None
+
 
 @dataclass(slots=True)
 class _Connection:
@@ -225,7 +230,7 @@ class Cluster:
             path = f"{PODS.path(await self.namespace(), pod, 'log')}?{query}"
             async with await self._request("GET", path) as response:
                 text = await response.text(errors="replace")
-                if response.status == OK:
+                if response.ok:
                     return text
         if response.status in (NOT_FOUND, 400):
             return ""

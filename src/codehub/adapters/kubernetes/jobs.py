@@ -12,7 +12,7 @@ from codehub.adapters.kubernetes import manifests, observations
 from codehub.adapters.kubernetes.cache import owner
 from codehub.adapters.kubernetes.cluster import CONFLICT, JOBS, PODS, Manifest, Refusal
 from codehub.adapters.kubernetes.manifests import JOB, KIND_LABEL
-from codehub.adapters.kubernetes.observations import Meaning
+from codehub.adapters.kubernetes.observations import Meaning, Seen
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime, refused
 from codehub.adapters.storage_job import JobOutput, job_environment
 from codehub.domain.errors import BackendError, ErrorReason, JobConflict
@@ -26,6 +26,7 @@ _PASSED_ON = ("AWS_", "CODEHUB_S3_")
 _NOT_THERE = ("AWS_CA_BUNDLE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 """Files of this machine, which the pod does not have."""
 _TAIL = 60
+_LOG_SECONDS = 30.0
 _SETTLE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.1
 
@@ -136,13 +137,23 @@ class KubernetesJobs:
             return said.failed(1, f"cannot begin: {refused(pod, seen)}", str(refused(pod, seen)))
         if seen.state.meaning is not Meaning.ENDED:
             return said.running()
+        return said.succeeded(observations.exit_code(pod)) or self._unsuccessful(said, pod, seen, output)
+
+    def _unsuccessful(self, said: JobOutput, pod: Manifest, seen: Seen, output: str) -> JobSeen:
         code = observations.exit_code(pod)
-        succeeded = said.succeeded(code)
-        if succeeded is not None:
-            return succeeded
+        if code == 0:
+            return self._unread(said, pod)
         if code is None:
             return said.interrupted(f"its pod was ended: {seen.detail}")
         return said.failed(code, f"ended with exit code {code}", _errors(output))
+
+    def _unread(self, said: JobOutput, pod: Manifest) -> JobSeen:
+        """What is said of a job that succeeded and whose report is not in its log: a node that has just ended a pod may
+        not find the log for a moment. If it stays away, the job is run again, and finds its work done."""
+        ended_at = observations.moment(observations.terminated(pod).get("finishedAt")) or self._cluster.now
+        if (self._cluster.now - ended_at).total_seconds() < _LOG_SECONDS:
+            return said.running()
+        return said.interrupted("it ended well, and its node does not find what it reported")
 
 
 def _newest(pods: list[Manifest]) -> Manifest | None:

@@ -173,10 +173,14 @@ def _main(pod: Manifest) -> Manifest:
     return next((one for one in pod["spec"]["containers"] if one["name"] == MAIN), {})
 
 
-def probe(site: KubernetesSite, spec: ContainerSpec, name: str, argv: Sequence[str]) -> Manifest:
-    """The pod of a command that is confined exactly as the workspace's IDE is."""
+def probe(
+    site: KubernetesSite, spec: ContainerSpec, name: str, argv: Sequence[str], node: str | None = None
+) -> Manifest:
+    """The pod of a command that is confined exactly as the workspace's IDE is. `node`: where the home is in use."""
     manifest = _confined(site, spec, name, PROBE)
     manifest["spec"]["containers"][0]["command"] = list(argv)
+    if node is not None:
+        manifest["spec"]["nodeName"] = node
     return manifest
 
 

@@ -60,7 +60,7 @@ _FEW = 20
 _STARTED_SECONDS = 5.0
 """How long a start waits for its pod before it is said to be on its way."""
 _RACE_SECONDS = 30.0
-_GONE_SECONDS = 25.0
+_GONE_SECONDS = 35.0
 """How long after its grace a pod is waited for; on a node that is silent it never goes."""
 _LOOK_AGAIN_SECONDS = 0.1
 _HAND_OVER_SECONDS = 20.0
@@ -241,7 +241,9 @@ class KubernetesRuntime:
         """Runs a command confined exactly as the workspace's IDE is, and returns its exit code and output."""
         await self.isolation.stand()
         name = f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}"
-        pod = await self.cluster.create(PODS, manifests.probe(self.site, spec, name, argv))
+        beside = await self._pod(spec.workspace_id)
+        node = None if beside is None else beside["spec"].get("nodeName")
+        pod = await self.cluster.create(PODS, manifests.probe(self.site, spec, name, argv, node))
         try:
             async with asyncio.timeout(seconds):
                 while True:
