@@ -294,12 +294,16 @@ class KubernetesRuntime:
         self.cache.pods.note_gone(name, uid)
 
     async def until_gone(self, name: str, uid: str, seconds: float) -> None:
+        """Waits until the pod is gone. Once its node has said that its container has ended, nothing of it runs, and the
+        seconds that the node takes to tidy up are not waited for."""
         until = asyncio.get_running_loop().time() + seconds
         while (pod := await self.cluster.get(PODS, name)) is not None and pod["metadata"]["uid"] == uid:
             if asyncio.get_running_loop().time() > until:
                 detail = observations.observe(pod, self.cluster.now).detail or "it is Terminating"
                 message = f"pod {name} does not end: {detail}"
                 raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
+            if observations.ended(pod) and observations.exit_code(pod) is not None:
+                await self.cluster.delete(PODS, name, uid, grace_seconds=0)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _pod(self, workspace_id: UUID) -> Manifest | None:
