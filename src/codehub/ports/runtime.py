@@ -137,9 +137,11 @@ class Runtime(Protocol):
         """Whether the container's IDE answers HTTP now; False also if there is no container."""
         ...
 
-    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+    async def create_volume(
+        self, workspace_id: UUID, name: str, disk_bytes: int | None = None, storage_class: str | None = None
+    ) -> None:
         """Create a volume. `disk_bytes`: what it may hold, where the backend can hold it to that; elsewhere as much as
-        there is."""
+        there is. `storage_class`: which kind of storage, where the backend has several; None: its own choice."""
         ...
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
