@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
+from codehub.adapters.kubernetes.observations import TABLE as OBSERVED
 from codehub.api.app import document
 from codehub.dashboard import state_labels
 from codehub.domain import errors
@@ -159,6 +160,22 @@ def metrics() -> list[str]:
     ]
 
 
+def kubernetes() -> list[str]:
+    return [
+        "# Kubernetes: what is seen and what it means",
+        "",
+        "The first row that fits a workspace's pod counts. The state stands in the reason of the condition",
+        "`infra.container_ready`, as `kubernetes.Unschedulable`. *unknown*: nothing is started beside the pod, nothing",
+        "is deleted, and the workspace keeps its phase until more is known. *starting*: it is waited for, which is no",
+        "attempt. *refused*: the attempt has failed. *ended*: it is started again while it is wanted.",
+        "",
+        *table(
+            ("state", "when", "means", "what to do"),
+            ([code(state.name), state.when, state.meaning.value, state.advice] for state in OBSERVED),
+        ),
+    ]
+
+
 def states_module() -> str:
     """The dashboard's own copy, as a module: pages know a state from nowhere else."""
     source = "src/codehub/dashboard/state_labels.py and src/codehub/domain"
@@ -173,6 +190,7 @@ PAGES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "settings.md": ("src/codehub/settings.py", settings),
     "errors.md": ("src/codehub/domain/errors.py", error_reasons),
     "metrics.md": ("src/codehub/telemetry.py", metrics),
+    "kubernetes.md": ("src/codehub/adapters/kubernetes/observations.py", kubernetes),
 }
 
 

@@ -11,11 +11,13 @@ import hypothesis
 import pytest
 from playwright.async_api import expect
 
-pytest_plugins = ["tests.real_services", "tests.docker_engine"]
+pytest_plugins = ["tests.real_services", "tests.docker_engine", "tests.kubernetes_cluster"]
 
 Tell = Callable[[str], None]
 
 NO_SKIPS = os.environ.get("CODEHUB_NO_SKIPS") == "1"
+KUBERNETES_TOO = os.environ.get("CODEHUB_TEST_KUBERNETES") == "1"
+"""A cluster takes long to build, so tests on one may be skipped unless this says that there is one."""
 
 hypothesis.settings.register_profile(
     "house",
@@ -33,7 +35,8 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if NO_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
+    allowed = item.get_closest_marker("kubernetes") is not None and not KUBERNETES_TOO
+    if NO_SKIPS and report.skipped and not allowed and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped although CODEHUB_NO_SKIPS=1: {_reason(report.longrepr)}"
     return report

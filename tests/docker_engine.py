@@ -74,7 +74,7 @@ def docker_testbed(service_loop: ServiceLoop) -> Iterator[DockerTestbed]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    _build_fake_ide()
+    build_fake_ide()
     name = f"codehub-test-{os.getpid()}"
     here = DockerSite(name, FAKE_IDE_IMAGE, CODEHUB_IMAGE, name)
     service_loop.run(_isolation(here, up=True))
@@ -125,7 +125,7 @@ async def _isolation(site: DockerSite, *, up: bool) -> None:
         await engine.close()
 
 
-def _build_fake_ide() -> None:
+def build_fake_ide() -> None:
     with tempfile.TemporaryDirectory() as name:
         for program in ("fake_ide.py", "slow_job.py"):
             Path(name, program).write_bytes((ROOT / "tests" / "contracts" / program).read_bytes())

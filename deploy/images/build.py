@@ -29,6 +29,7 @@ AUTHORITIES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_
 PYTHON = ("--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none")
 """Bookworm's, whatever runs this."""
 IDE_SOURCES = ("adapters/ide/*.py", "adapters/ide/extension/*", "adapters/ide/setup/*", "adapters/ends_with_parent.py")
+AGENT_SOURCES = ("agent/*.py",)
 PULL_SECONDS = 300
 MIB = 1 << 20
 
@@ -76,7 +77,7 @@ def codehub_image(name: str) -> Image:
 
 
 def workspace_image(name: str) -> Image:
-    made_of = (*sources(*IDE_SOURCES), *workspace_files())
+    made_of = (*sources(*IDE_SOURCES, *AGENT_SOURCES), *workspace_files())
     pins = (pinned("workspace").read_text(),)
     return Image(name, IMAGES / "workspace" / "Dockerfile", made_of, made_of, pins)
 
@@ -192,7 +193,7 @@ def build_codehub(image: Image) -> None:
 def build_workspace(image: Image) -> None:
     with context(image) as place:
         fetch(pinned("workspace"), place / "wheels")
-        for path in sources("__init__.py", "adapters/__init__.py", *IDE_SOURCES):
+        for path in sources("__init__.py", "adapters/__init__.py", *IDE_SOURCES, *AGENT_SOURCES):
             _copy_source(path, place)
         for path in workspace_files():
             _copy(path, place / path.relative_to(IMAGES / "workspace"))

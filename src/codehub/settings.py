@@ -209,7 +209,7 @@ ExtensionGallery = Annotated[
 File = Annotated[Path, AfterValidator(Path.expanduser), Must("a file's path", "/etc/codehub/authorities.pem")]
 PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
 AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
-Runtime = Annotated[Literal["process", "docker"], Must("process or docker", "docker")]
+Runtime = Annotated[Literal["process", "docker", "kubernetes"], Must("process, docker or kubernetes", "kubernetes")]
 Ide = Annotated[Literal["code-server", "jupyterlab"], Must("code-server or jupyterlab", "jupyterlab")]
 Firewall = Annotated[Literal["ours", "operator"], Must("ours or operator", "ours")]
 EngineAddress = Annotated[
@@ -220,6 +220,23 @@ NetworkName = Annotated[
     str,
     Field(max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
     Must("a network's name", "codehub-workspaces"),
+]
+ObjectName = Annotated[
+    str,
+    Field(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"),
+    Must("a name as Kubernetes has them", "codehub"),
+]
+ObjectNames = Annotated[
+    str,
+    Field(pattern=r"^\s*[a-z0-9]([a-z0-9.-]*[a-z0-9])?(\s*,\s*[a-z0-9]([a-z0-9.-]*[a-z0-9])?)*\s*$"),
+    Must("names as Kubernetes has them, with commas between", "registry, other-registry"),
+]
+AccessMode = Annotated[
+    Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"],
+    Must("ReadWriteOnce, ReadWriteOncePod or ReadWriteMany", "ReadWriteOnce"),
+]
+PullPolicy = Annotated[
+    Literal["IfNotPresent", "Always", "Never"], Must("IfNotPresent, Always or Never", "IfNotPresent")
 ]
 Switch = Annotated[bool, Must("0 or 1", "1")]
 Cores = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of cores above 0", "2")]
@@ -309,6 +326,59 @@ class Settings(BaseSettings):
         "host",
         validation_alias="CODEHUB_DOCKER_JOB_NETWORK",
         description="Where storage jobs reach the object store from; they have none if the archives are a directory.",
+    )
+    kubernetes_context: Annotated[str, Must("a context of the kubeconfig", "staging")] | None = Field(
+        None,
+        validation_alias="CODEHUB_KUBERNETES_CONTEXT",
+        description="Which context of the kubeconfig the kubernetes runtime uses; KUBECONFIG says where that is. "
+        "Unset: its current one, or inside of a pod the pod's service account.",
+    )
+    kubernetes_namespace: ObjectName | None = Field(
+        None,
+        validation_alias="CODEHUB_KUBERNETES_NAMESPACE",
+        description="The namespace of workspaces. Unset: the pod's own, or that of the kubeconfig's context.",
+    )
+    kubernetes_storage_class: ObjectName | None = Field(
+        None,
+        validation_alias="CODEHUB_KUBERNETES_STORAGE_CLASS",
+        description="The storage class of homes whose template names none. Unset: the cluster's default.",
+    )
+    kubernetes_disk_bytes: Count = Field(
+        10 << 30,
+        validation_alias="CODEHUB_KUBERNETES_DISK_BYTES",
+        description="The size of a home's claim whose template says nothing.",
+    )
+    kubernetes_access_mode: AccessMode = Field(
+        "ReadWriteOnce",
+        validation_alias="CODEHUB_KUBERNETES_ACCESS_MODE",
+        description="The access mode of homes' claims.",
+    )
+    kubernetes_reachable: Reachable | None = Field(
+        None,
+        validation_alias="CODEHUB_KUBERNETES_REACHABLE",
+        description="Private networks that workspaces may reach all the same, such as your own git server's, or single "
+        "addresses with a TCP port.",
+    )
+    kubernetes_scheduling_timeout: Seconds = Field(
+        1800,
+        validation_alias="CODEHUB_KUBERNETES_SCHEDULING_TIMEOUT",
+        description="How long a workspace waits for a node that has room for it.",
+    )
+    kubernetes_pull_secrets: ObjectNames | None = Field(
+        None,
+        validation_alias="CODEHUB_KUBERNETES_PULL_SECRETS",
+        description="Secrets of the namespace with which images are pulled; templates may name more.",
+    )
+    kubernetes_pull_policy: PullPolicy = Field(
+        "IfNotPresent",
+        validation_alias="CODEHUB_KUBERNETES_PULL_POLICY",
+        description="When the cluster's nodes pull an image.",
+    )
+    kubernetes_service_account: ObjectName | None = Field(
+        None,
+        validation_alias="CODEHUB_KUBERNETES_SERVICE_ACCOUNT",
+        description="The service account of workspaces and storage jobs, whose token none of them is given. Unset: the "
+        "namespace's default.",
     )
     workspace_cpu: Cores = Field(
         2, validation_alias="CODEHUB_WORKSPACE_CPU", description="Cores of a container whose template says nothing."

@@ -33,6 +33,17 @@ async def test_one_that_nothing_could_start_from_is_refused(
     assert (await admin.http.put("/api/v1/admin/templates/big", json=fits)).status_code == 200
 
 
+async def test_what_a_cluster_is_told_is_an_admin_s_and_checked(admin: ApiUser) -> None:
+    told = {"node_selector": {"pool": "gpu"}, "runtime_class": "gvisor", "command": ["/serve"]}
+    given = await admin.http.put("/api/v1/admin/templates/gpu", json={"kubernetes": told})
+    assert (given.status_code, given.json()["kubernetes"]) == (200, told)
+    assert (await admin.http.get("/api/v1/admin/templates/gpu")).json()["kubernetes"] == told
+    wrong = await admin.http.put("/api/v1/admin/templates/gpu", json={"kubernetes": {"runtime_class": "Not one"}})
+    assert wrong.status_code == 422
+    unknown = await admin.http.put("/api/v1/admin/templates/gpu", json={"kubernetes": {"hostNetwork": True}})
+    assert unknown.status_code == 422
+
+
 async def test_sudo_is_given_where_there_are_containers_to_be_root_of(api: MemoryApi, admin: ApiUser) -> None:
     given = await admin.http.put("/api/v1/admin/templates/packages", json={"sudo": True})
     assert (given.status_code, given.json()["sudo"]) == (200, True)

@@ -1,6 +1,7 @@
 """What an admin does from the terminal as a person: accounts, everybody's workspaces, errors, templates, the audit."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -221,7 +222,7 @@ def test_one_that_is_refused_is_said(fleet: Terminal, server: ApiServer) -> None
 # ── templates ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_templates(root: Terminal) -> None:
+def test_templates(root: Terminal, tmp_path: Path) -> None:
     words = ("admin", "templates", "set", "python")
     made = root.done(*words, "--image", "registry.example.com/python:1", "--memory", "4G", "--env", "A=b=c")
     assert made == "python is made.\n"
@@ -235,6 +236,12 @@ def test_templates(root: Terminal) -> None:
     assert root(*words, "--sudo", "--json").json()["sudo"] is True
     assert root(*words, "--cpu", "2", "--json").json()["sudo"] is True, "what is not named stays"
     assert root(*words, "--no-sudo", "--json").json()["sudo"] is False
+    told = tmp_path / "told.json"
+    told.write_text('{"node_selector": {"pool": "gpu"}}')
+    assert root(*words, "--kubernetes", str(told), "--json").json()["kubernetes"] == {"node_selector": {"pool": "gpu"}}
+    assert root(*words, "--cpu", "2", "--json").json()["kubernetes"], "what is not named stays"
+    told.write_text("[]")
+    assert root(*words, "--kubernetes", str(told)).code == USAGE
     assert root.done("admin", "templates", "disable", "python") == "python is disabled.\n"
     assert "disabled" in root.done("admin", "templates", "ls")
     assert root("ws", "create", "demo", "--template", "python").code == FAILED

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +20,8 @@ from uuid import UUID
 from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine
 from codehub.adapters.docker.jobs import PROGRAM as JOB_PROGRAM
 from codehub.adapters.docker.jobs import job_store
+from codehub.adapters.kubernetes import Cluster, KubernetesJobs, KubernetesRuntime, KubernetesSite
+from codehub.adapters.kubernetes.jobs import PROGRAM as KUBERNETES_JOB_PROGRAM
 from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryRuntime
 from codehub.adapters.memory.archives import ArchivesState
 from codehub.adapters.memory.jobs import JobsState
@@ -33,8 +35,10 @@ from codehub.agent.handshake import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Endpoint, Runtime
+from tests.contracts.s3 import BUCKET, KEY_ID, SECRET, credentials, rclone
 from tests.docker_engine import DockerTestbed, engine_here, sweep
 from tests.eventually import eventually
+from tests.kubernetes_cluster import KubernetesTestbed
 
 HERE = Path(__file__).parent
 FAKE_IDE = [sys.executable, str(HERE / "fake_ide.py"), "{socket}"]
@@ -296,6 +300,90 @@ class DockerPlace:
         for engine in self._engines:
             await engine.close()
         self._archives.close()
+
+
+class KubernetesPlace:
+    """Each view has a connection to the API server of its own, as each coordinator has."""
+
+    def __init__(self, testbed: KubernetesTestbed, directory: Path, site: KubernetesSite | None = None) -> None:
+        self.testbed = testbed
+        self.site = site or testbed.site()
+        self._stack = ExitStack()
+        self._buckets = directory / "buckets"
+        self._s3_endpoint = self._stack.enter_context(rclone(self._buckets, testbed.address))
+        self._stack.enter_context(credentials(self._s3_endpoint))
+        self._archives = ObjectArchives(f"s3://{BUCKET}", "", make_directory=False)
+        self._clusters: list[Cluster] = []
+        self._runtimes: list[KubernetesRuntime] = []
+
+    def cluster(self) -> Cluster:
+        self._clusters.append(self.testbed.cluster())
+        return self._clusters[-1]
+
+    def runtime(self, site: KubernetesSite | None = None) -> KubernetesRuntime:
+        self._runtimes.append(KubernetesRuntime(self.cluster(), site or self.site))
+        return self._runtimes[-1]
+
+    def archives(self) -> ObjectArchives:
+        return self._archives
+
+    def jobs(self, *program: str, site: KubernetesSite | None = None) -> KubernetesJobs:
+        env = {
+            "AWS_ACCESS_KEY_ID": KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "CODEHUB_S3_ENDPOINT": self._s3_endpoint,
+        }
+        return KubernetesJobs(self.runtime(site), f"s3://{BUCKET}", env, program=program or KUBERNETES_JOB_PROGRAM)
+
+    def slow_jobs(self) -> KubernetesJobs:
+        fakes = replace(self.site, codehub_image=self.site.workspace_image)
+        return self.jobs("/usr/local/lib/codehub/bin/python", "/fakes/slow_job.py", site=fakes)
+
+    async def exit_by_itself(self, workspace_id: UUID) -> None:
+        runtime = self.runtime()
+        await eventually(lambda: _has_endpoint(runtime, workspace_id))
+        seen = (await runtime.containers([workspace_id]))[workspace_id]
+        self.testbed.kill_container(seen.instance)
+
+    async def listen(self, workspace_id: UUID, port: int = 0, host: str = "127.0.0.1") -> int:
+        return int(await self._ask(workspace_id, f"/listen/{host}/{port}/hello"))
+
+    async def environment(self, workspace_id: UUID) -> Mapping[str, str]:
+        variables: dict[str, str] = json.loads(await self._ask(workspace_id, "/environment"))
+        return variables
+
+    async def _ask(self, workspace_id: UUID, path: str) -> bytes:
+        runtime = self.runtime()
+        await eventually(lambda: runtime.answers(workspace_id))
+        endpoint = await runtime.endpoint(workspace_id)
+        assert endpoint
+        return await _answer(await _open(endpoint), path)
+
+    def write(self, volume: str, value: int) -> None:
+        home = self.testbed.mountpoint(volume)
+        (home / f"{len(self.content(volume))}.txt").write_text(str(value))
+
+    def content(self, volume: str) -> list[int]:
+        return [int(path.read_text()) for path in sorted(self.testbed.mountpoint(volume).glob("*.txt"))]
+
+    def fill(self, volume: str, size: int) -> None:
+        (self.testbed.mountpoint(volume) / "large").write_bytes(os.urandom(size))
+
+    def damage(self, key: str) -> None:
+        flip_last_byte(self._buckets / BUCKET / key)
+
+    async def close(self) -> None:
+        for runtime in self._runtimes:
+            await runtime.close()
+        for cluster in self._clusters:
+            await cluster.close()
+        self.testbed.sweep(self.site.install_id)
+        self._archives.close()
+        self._stack.close()
+
+
+async def _has_endpoint(runtime: KubernetesRuntime, workspace_id: UUID) -> bool:
+    return await runtime.endpoint(workspace_id) is not None
 
 
 def flip_last_byte(path: Path) -> None:

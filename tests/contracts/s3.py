@@ -32,28 +32,28 @@ def credentials(endpoint: str) -> Iterator[None]:
 
 
 @contextmanager
-def rclone(directory: Path) -> Iterator[str]:
+def rclone(directory: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Yields the endpoint; each folder of the directory is a bucket."""
     program = Path(sysconfig.get_path("scripts"), "rclone")
     (directory / BUCKET).mkdir(parents=True)
     port = free_port()
-    command = [str(program), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY_ID},{SECRET}"]
+    command = [str(program), "serve", "s3", "--addr", f"{host}:{port}", "--auth-key", f"{KEY_ID},{SECRET}"]
     environment = {"PATH": os.defpath, "HOME": str(directory.parent), "RCLONE_CONFIG": os.devnull}
     with subprocess.Popen(
         [*command, str(directory)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     ) as server:
         try:
-            _until_it_listens(port)
-            yield f"http://127.0.0.1:{port}"
+            _until_it_listens(host, port)
+            yield f"http://{host}:{port}"
         finally:
             server.kill()  # it keeps nothing, and asked gently it waits for idle connections
 
 
-def _until_it_listens(port: int) -> None:
+def _until_it_listens(host: str, port: int) -> None:
     deadline = time.monotonic() + 30
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port)).close()
+            socket.create_connection((host, port)).close()
         except ConnectionRefusedError:
             assert time.monotonic() < deadline, "the S3 server did not start"
             time.sleep(0.02)

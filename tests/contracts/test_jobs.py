@@ -1,4 +1,4 @@
-"""The Jobs port's promises, kept alike in memory and by the real storage job in processes and in containers."""
+"""The Jobs port's promises, kept alike in memory and by the real storage job in processes, containers and pods."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +12,14 @@ from codehub.domain.errors import ErrorReason, JobConflict, VolumeInUse
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState, StoreOwner
-from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace
+from tests.contracts.places import DockerPlace, KubernetesPlace, MemoryPlace, Place, ProcessPlace
 from tests.eventually import eventually
 
-KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker"))]
+KINDS = [
+    "memory",
+    *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker")),
+    pytest.param("kubernetes", marks=[pytest.mark.system, pytest.mark.kubernetes]),
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -23,6 +27,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     place: Place = MemoryPlace()
     if request.param == "docker":
         place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
+    elif request.param == "kubernetes":
+        place = KubernetesPlace(request.getfixturevalue("kubernetes_testbed"), tmp_path)
     elif request.param == "process":
         place = ProcessPlace(tmp_path / "root")
     yield place
@@ -192,6 +198,7 @@ async def test_another_coordinator_finds_the_running_job_and_waits_for_it(place:
 async def test_its_volume_is_in_use_while_it_runs(place: Place, spec: JobSpec) -> None:
     jobs, runtime = place.slow_jobs(), place.runtime()
     await jobs.start(spec)
+    await eventually(lambda: progressing(jobs, spec.workspace_id))
     with pytest.raises(VolumeInUse):
         await runtime.delete_volume(spec.workspace_id, spec.volume)
     assert place.content(spec.volume) == [4, 8, 15]

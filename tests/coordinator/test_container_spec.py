@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from codehub.adapters.memory import MemoryAccountDatabase
 from codehub.domain.errors import ErrorReason
-from codehub.domain.template import Template
+from codehub.domain.template import KubernetesOptions, Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
 from codehub.ports.runtime import ContainerSpec, Resources
 from codehub.ports.stores import Actor, Templates
@@ -65,6 +65,19 @@ async def test_its_home_has_the_size_that_the_template_says_whenever_it_is_made(
     harness.change(desired_state=Desired.STANDBY)()
     await harness.converge()
     assert [volume.disk_bytes for volume in harness.states.runtime.volumes.values()] == [9]
+
+
+@in_virtual_time
+async def test_what_a_template_says_to_a_cluster_reaches_the_pod_and_the_claim() -> None:
+    harness, templates = await with_templates()
+    options = KubernetesOptions(node_selector={"pool": "ides"}, storage_class="fast")
+    await templates.put(Template("default", kubernetes=options), ROOT)
+    spec = await started(harness)
+    assert spec.kubernetes == options
+    for wish in (Desired.ARCHIVED, Desired.STANDBY):
+        harness.change(desired_state=wish)()
+        await harness.converge()
+    assert [volume.storage_class for volume in harness.states.runtime.volumes.values()] == ["fast"]
 
 
 @in_virtual_time

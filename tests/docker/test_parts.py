@@ -7,8 +7,9 @@ import pytest
 
 from codehub.adapters.docker.engine import Engine, agreed_version
 from codehub.adapters.docker.events import EngineEvents
-from codehub.adapters.docker.images import Layers, pull_failure
+from codehub.adapters.docker.images import Layers
 from codehub.adapters.docker.jobs import job_store
+from codehub.adapters.image_pull import pull_failure
 from codehub.domain.errors import BackendError, ErrorReason
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from codehub.domain.errors import Invalid
-from codehub.domain.template import Template, checked_template, must_fit
+from codehub.domain.template import KubernetesOptions, Template, checked_template, must_fit
 
 GOOD_IMAGES = (
     "ide",
@@ -92,3 +92,51 @@ def test_one_that_is_more_than_the_engine_has_is_refused(template: Template, fie
     with pytest.raises(Invalid, match=r"The engine has (2 CPUs|4096 MiB)") as refused:
         must_fit(template, 2.0, 4 << 30)
     assert refused.value.field == field
+
+
+FULL = {
+    "command": ["/bin/serve", "--here"],
+    "node_selector": {"pool": "ides", "example.com/zone": "a"},
+    "tolerations": [{"key": "ides", "operator": "Exists", "effect": "NoSchedule"}],
+    "runtime_class": "gvisor",
+    "priority_class": "low",
+    "storage_class": "fast.ssd",
+    "pull_secrets": ["registry"],
+}
+
+
+def test_options_for_a_cluster_are_kept_as_they_are() -> None:
+    assert KubernetesOptions.from_json(FULL).to_json() == FULL
+    assert KubernetesOptions.from_json({}).to_json() == {}
+    assert KubernetesOptions.from_json({}) == KubernetesOptions()
+    assert checked_template(Template("a", kubernetes=KubernetesOptions.from_json(FULL)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"privileged": True},
+        {"command": []},
+        {"command": [""]},
+        {"command": "sh"},
+        {"command": [1]},
+        {"node_selector": {"a b": "x"}},
+        {"node_selector": {"a": "x y"}},
+        {"node_selector": ["a"]},
+        {"runtime_class": "Upper"},
+        {"runtime_class": 1},
+        {"storage_class": "a" * 254},
+        {"pull_secrets": "registry"},
+        {"pull_secrets": ["../x"]},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"tolerations": [{"key": "a", "operator": "Like"}]},
+        {"tolerations": [{"key": "a", "effect": "Everything"}]},
+        {"tolerations": [{"key": "a", "tolerationSeconds": 5}]},
+        {"tolerations": [{"key": "a", "hostNetwork": "yes"}]},
+        {"tolerations": ["a"]},
+    ],
+)
+def test_options_that_no_cluster_could_take_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as refused:
+        KubernetesOptions.from_json(wrong)
+    assert refused.value.field == "kubernetes"

@@ -51,7 +51,7 @@ from codehub.domain.errors import REASONS, Conflict, ErrorReason, Invalid, NotFo
 from codehub.domain.history import STEP, history
 from codehub.domain.identity import Caller
 from codehub.domain.ledger import AuditAction
-from codehub.domain.template import Template, checked_template, must_be_able_to_sudo, must_fit
+from codehub.domain.template import KubernetesOptions, Template, checked_template, must_be_able_to_sudo, must_fit
 from codehub.domain.workspace import Phase, RecoverAction
 from codehub.ports.views import WorkspaceFilter
 from codehub.usecases.identity import actor_of
@@ -199,7 +199,9 @@ async def put_template(parts: Parts, caller: Admin, name: TemplateName, body: Te
     """Made or replaced, whole. Workspaces that exist follow it at their next start; what runs is not restarted."""
     # Any time means from now on.
     disabled_at = await parts.views.now() if body.disabled else None
-    template = Template(name=name, **body.model_dump(exclude={"disabled"}), disabled_at=disabled_at)
+    options = KubernetesOptions.from_json(body.kubernetes.model_dump(exclude_none=True))
+    given = body.model_dump(exclude={"disabled", "kubernetes"})
+    template = Template(name=name, **given, kubernetes=options, disabled_at=disabled_at)
     await _refuse_unstartable(parts, template)
     return AdminTemplate.model_validate(await parts.templates.put(template, actor_of(caller)))
 

@@ -25,6 +25,7 @@ from codehub.domain.addresses import local_path
 from codehub.domain.errors import ErrorReason
 from codehub.domain.gc_safety import NEVER_WAIVED, WAIVABLE, SafetyCheck
 from codehub.domain.identity import Role, Scope
+from codehub.domain.template import KubernetesOptions
 from codehub.domain.usage import UsageWarning
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 
@@ -593,9 +594,22 @@ class Errors(Outgoing):
     reasons: list[ErrorGroup]
 
 
+class KubernetesTemplate(Incoming):
+    """What a template says to a Kubernetes cluster. `command`: what an image runs that is not made from CodeHub's own.
+    `tolerations`: as Kubernetes has them. Classes and secrets are named."""
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=64)] | None = None
+    node_selector: dict[Text, Text] = Field(default_factory=dict, max_length=20)
+    tolerations: list[dict[Text, Text | StrictInt]] = Field(default_factory=list, max_length=20)
+    runtime_class: Annotated[Text, Field(max_length=253)] | None = None
+    priority_class: Annotated[Text, Field(max_length=253)] | None = None
+    storage_class: Annotated[Text, Field(max_length=253)] | None = None
+    pull_secrets: list[Annotated[Text, Field(max_length=253)]] = Field(default_factory=list, max_length=20)
+
+
 class TemplateChange(Incoming):
     """Put whole. `image_ref` empty: the runtime's own image. A limit that is left out: the runtime's own. `sudo`:
-    people may become root inside their own container."""
+    people may become root inside their own container. `kubernetes`: what only a cluster looks at."""
 
     description: Annotated[Text, Field(max_length=500)] = ""
     image_ref: Annotated[Text, Field(max_length=500, examples=["registry.example.com/ide:1"])] = ""
@@ -605,7 +619,12 @@ class TemplateChange(Incoming):
     disk_bytes: Annotated[StrictInt, Field(gt=0, lt=2**63)] | None = None
     pids: Annotated[StrictInt, Field(gt=0, lt=2**63)] | None = None
     sudo: StrictBool = False
+    kubernetes: KubernetesTemplate = KubernetesTemplate()
     disabled: StrictBool = False
+
+
+def _options_shown(options: object) -> object:
+    return options.to_json() if isinstance(options, KubernetesOptions) else options
 
 
 class AdminTemplate(TemplateShown):
@@ -615,6 +634,7 @@ class AdminTemplate(TemplateShown):
     disk_bytes: int | None
     pids: int | None
     sudo: bool
+    kubernetes: Annotated[dict[str, Any], BeforeValidator(_options_shown)]
     created_at: datetime
     updated_at: datetime
     disabled_at: datetime | None

@@ -17,11 +17,13 @@ from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres
 from codehub.adapters.encryption import KEY_FILE
 from codehub.adapters.ide import InstalledIde, code_server, is_installed
+from codehub.adapters.kubernetes import KubernetesRuntime
 from codehub.adapters.postgres import PostgresDatabase, check_schema
 from codehub.adapters.process import ProcessRuntime, port_hijack_probe
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
+from codehub.bootstrap.kubernetes import addresses_beyond_reach
 from codehub.bootstrap.runtimes import archive_url, data_dir, ide_cache_dir
 from codehub.bootstrap.services import Services
 from codehub.domain.workspace import Workspace
@@ -31,6 +33,10 @@ from codehub.settings import Settings, SettingsError, environment_name
 from codehub.usecases.self_check import Probe, ProbeEnvironment, StepFailed
 
 PORT_TRY_SECONDS = 3.0
+_NO_POLICIES = (
+    "If these are addresses, the cluster does not enforce NetworkPolicy: install a network plugin that does (Calico, "
+    "Cilium, your cloud's own), and let only people in who trust each other until then."
+)
 
 __all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_sandbox_tools", "settings_of"]
 
@@ -45,6 +51,8 @@ async def probe(services: Services) -> Probe:
     def home_of(ws: Workspace) -> str:
         if isinstance(runtime, DockerRuntime):
             return f"/var/lib/docker/volumes/{ws.home_store_key}/_data"
+        if isinstance(runtime, KubernetesRuntime):
+            return "/var/lib/kubelet/pods"
         return str(runtime.homes.home(ws.home_store_key or ""))
 
     async def try_port(ws: Workspace) -> bool | None:
@@ -107,6 +115,10 @@ async def probe_environment(services: Services) -> ProbeEnvironment:
             hidden[endpoint.socket] = "another workspace's socket"
     if socket_path := database_socket(settings):
         hidden[socket_path] = "the database's socket"
+    if isinstance(runtime, KubernetesRuntime):
+        hidden["/var/run/secrets/kubernetes.io/serviceaccount/token"] = "a token of the cluster's"
+        named = platform_addresses(settings, None) | addresses_beyond_reach(os.environ)
+        return ProbeEnvironment(hidden, isolates=True, network_isolated=True, addresses=named, advice=_NO_POLICIES)
     if not isinstance(runtime, DockerRuntime):
         return ProbeEnvironment(hidden, await runtime.isolates())
     hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}
@@ -116,8 +128,9 @@ async def probe_environment(services: Services) -> ProbeEnvironment:
     )
 
 
-def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int], str]:
-    """The addresses of CodeHub's parts as a workspace sees them: local ones are at its network's gateway."""
+def platform_addresses(settings: Settings, gateway: str | None) -> dict[tuple[str, int], str]:
+    """The addresses of CodeHub's parts as a workspace sees them: local ones are at its network's gateway, and without
+    one nowhere."""
     store = os.environ.get("CODEHUB_S3_ENDPOINT", "")
     named = {
         f"//{settings.api_address}": "CodeHub's API",
@@ -126,13 +139,19 @@ def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int]
         settings.redis_url.get_secret_value(): "Redis",
         store: "the object store",
     }
-    found = {(gateway, port): "the Docker engine" for port in (2375, 2376)} | {(gateway, 22): "the engine's machine"}
+    found: dict[tuple[str, int], str] = {}
+    if gateway is not None:
+        found = {(gateway, port): "the Docker engine" for port in (2375, 2376)} | {
+            (gateway, 22): "the engine's machine"
+        }
     for address, what in named.items():
         parts = urlsplit(address)
         port = parts.port or {"postgresql": 5432, "redis": 6379, "http": 80, "https": 443}.get(parts.scheme)
         if parts.hostname and port:
             local = parts.hostname in {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - read, not bound
-            found[gateway if local else parts.hostname, port] = what
+            host = gateway if local else parts.hostname
+            if host is not None:
+                found[host, port] = what
     return found
 
 

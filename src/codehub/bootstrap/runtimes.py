@@ -1,5 +1,5 @@
-"""The runtime of workspaces, processes of this machine or a Docker engine, and what goes with it: storage jobs, the
-directories and the archive store that the settings name, and the IDE of workspaces that are processes.
+"""The runtime of workspaces, processes of this machine, a Docker engine or a Kubernetes cluster, and what goes with it:
+storage jobs, the directories and the archive store that the settings name, and the IDE of processes.
 
 A data directory keeps to the runtime that it was begun with: another could not see its volumes, and a home that is not
 seen would be taken for lost.
@@ -25,20 +25,23 @@ from codehub.adapters.ide import (
     ide_command,
     jupyterlab_command,
 )
+from codehub.adapters.kubernetes import KubernetesRuntime
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.sandbox import SandboxTools
+from codehub.bootstrap.kubernetes import kubernetes_jobs, kubernetes_runtime, must_reach_archives, why_not_kubernetes
 from codehub.bootstrap.workspace_environment import ca_bundle, workspace_environment
 from codehub.domain.errors import BackendError, CodeHubError
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError
 
-__all__ = ["IdeError"]
+__all__ = ["IdeError", "kubernetes_runtime", "must_reach_archives"]
 
-WorkspaceRuntime = ProcessRuntime | DockerRuntime
+WorkspaceRuntime = ProcessRuntime | DockerRuntime | KubernetesRuntime
 
 _KIND = "runtime.kind"
+_WORKSPACES = {"docker": "Docker containers", "kubernetes": "pods", "process": "processes"}
 _FOR_USERS = ", and let ordinary users make user namespaces and open /dev/net/tun."
 
 
@@ -81,6 +84,8 @@ def jobs(runtime: WorkspaceRuntime, archive_url: str) -> Jobs:
     """Storage jobs for this runtime; what they need for the object store besides its address is in the environment."""
     if isinstance(runtime, DockerRuntime):
         return DockerJobs(runtime, job_store(archive_url, os.environ))
+    if isinstance(runtime, KubernetesRuntime):
+        return kubernetes_jobs(runtime, archive_url, os.environ)
     return ProcessJobs(runtime, archive_url)
 
 
@@ -136,14 +141,24 @@ async def choose_runtime(settings: Settings, asked: str | None, directory: Path)
                 f"the homes of {directory} are {begun}'s, and {asked} would not see them: archive every workspace "
                 f"first (`codehub ws archive`), then remove {directory / _KIND}; or choose another --data-dir"
             )
-        what = "Docker containers" if begun == "docker" else "processes"
-        return begun, f"workspaces are {what}, as this data directory was begun"
+        return begun, f"workspaces are {_WORKSPACES[begun]}, as this data directory was begun"
+    if asked == "kubernetes":
+        return "kubernetes", await _choose_kubernetes(settings)
     reason = None if asked == "process" else await why_not_docker(settings)
     if asked == "docker" and reason is not None:
         raise SettingsError(f"--runtime docker: {reason}")
     if asked != "process" and reason is None:
         return "docker", "workspaces are Docker containers"
     return "process", "workspaces are processes" + (f": {reason}" if reason else "")
+
+
+async def _choose_kubernetes(settings: Settings) -> str:
+    """Why it may be a cluster. SettingsError if it may not."""
+    must_reach_archives(settings, archive_url(settings))
+    reason = await why_not_kubernetes(settings)
+    if reason is not None:
+        raise SettingsError(f"--runtime kubernetes: {reason}")
+    return "workspaces are pods, whose addresses this machine must be able to reach"
 
 
 def record_runtime(directory: Path, runtime: str) -> None:

@@ -28,6 +28,8 @@ from codehub.bootstrap.runtimes import (
     docker_runtime,
     ide,
     jobs,
+    kubernetes_runtime,
+    must_reach_archives,
     open_archives,
     private_data_dir,
     processes,
@@ -147,6 +149,7 @@ async def install_id(settings: Settings, database: PostgresDatabase) -> str:
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Connects to everything and checks the schema; raises before anything is changed."""
+    must_reach_archives(settings, archive_url(settings))
     keyring = open_keyring(settings)
     async with AsyncExitStack() as stack:
         database = await PostgresDatabase.open(settings.database_url.get_secret_value())
@@ -160,6 +163,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         runtime: WorkspaceRuntime
         if settings.runtime == "docker":
             runtime = await stack.enter_async_context(docker_runtime(settings, install))
+        elif settings.runtime == "kubernetes":
+            runtime = await stack.enter_async_context(kubernetes_runtime(settings, install))
         else:
             runtime = process_runtime(settings, install)
             stack.push_async_callback(runtime.close)

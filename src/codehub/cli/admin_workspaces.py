@@ -1,6 +1,9 @@
 """Everybody's workspaces and what they are made from, for an admin who is signed in."""
 
+import json
 import re
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -163,12 +166,16 @@ def set_template(  # noqa: PLR0913, PLR0917 - an admin's choices
     sudo: Annotated[
         bool | None, typer.Option("--sudo/--no-sudo", help="Let people become root inside their own container.")
     ] = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What a cluster is told, as a JSON object in a file; - is what is piped in."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a template, or change what is named of one; a disabled one is enabled.
 
     Examples: `codehub admin templates set python --image registry.example.com/python:3.12 --memory 4G`,
-    `codehub admin templates set packages --sudo`
+    `codehub admin templates set packages --sudo`, `codehub admin templates set gpu --kubernetes gpu.json`
     """
     chosen_values: Json = {
         "image_ref": image,
@@ -179,6 +186,7 @@ def set_template(  # noqa: PLR0913, PLR0917 - an admin's choices
         "disk_bytes": None if disk is None else bytes_of(disk),
         "pids": pids,
         "sudo": sudo,
+        "kubernetes": None if kubernetes is None else _json_object(kubernetes),
     }
     with Client(contexts.in_use()) as client:
         known = {t["name"]: t for t in client.get("/admin/templates")["items"]}
@@ -197,6 +205,19 @@ def disable_template(name: Annotated[str, typer.Argument(help="The template's na
     with Client(contexts.in_use()) as client:
         client.delete(f"/admin/templates/{segment(name)}")
     output.say(f"{name} is disabled.")
+
+
+def _json_object(path: str) -> Json:
+    """The JSON object in the file, or on the standard input."""
+    try:
+        found = json.loads(sys.stdin.read() if path == "-" else Path(path).read_text())
+    except OSError as error:
+        raise ClientFailed(f"{path} cannot be read: {error.strerror}.", USAGE) from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ClientFailed(f"{path} holds no JSON object.", USAGE)
+    return found
 
 
 def _pair(word: str) -> tuple[str, str]:

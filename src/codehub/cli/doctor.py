@@ -160,6 +160,8 @@ async def backends(settings: "Settings") -> Finding:
 async def engine(settings: "Settings") -> Finding:
     from codehub.bootstrap.runtimes import engine_of, why_not_docker
 
+    if settings.runtime == "kubernetes":
+        return await _cluster(settings)
     if settings.runtime != "docker":
         return ok("engine", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
     reason = await why_not_docker(settings)
@@ -172,11 +174,23 @@ async def engine(settings: "Settings") -> Finding:
         await found.close()
 
 
+async def _cluster(settings: "Settings") -> Finding:
+    from codehub.bootstrap.kubernetes import describe_cluster, why_not_kubernetes
+
+    reason = await why_not_kubernetes(settings)
+    if reason is not None:
+        advice = "Correct KUBECONFIG, CODEHUB_KUBERNETES_CONTEXT or _NAMESPACE, or the role that CodeHub has there."
+        return fail("engine", reason, advice)
+    return ok("engine", await describe_cluster(settings))
+
+
 async def network_isolation(settings: "Settings") -> Finding:
     from codehub.bootstrap.operator import open_database
     from codehub.bootstrap.runtimes import isolation_disturbances, missing_network_isolation
     from codehub.bootstrap.services import install_id
 
+    if settings.runtime == "kubernetes":
+        return await _network_policies(settings)
     if settings.runtime != "docker":
         return ok("isolation", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
     if settings.docker_isolation != "ours":
@@ -197,6 +211,21 @@ async def network_isolation(settings: "Settings") -> Finding:
     return ok("isolation", "workspaces are kept from this machine, private networks, metadata and each other")
 
 
+async def _network_policies(settings: "Settings") -> Finding:
+    from codehub.bootstrap.kubernetes import missing_network_policies
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.services import install_id
+
+    async with open_database(settings) as database:
+        missing = await missing_network_policies(settings, await install_id(settings, database))
+    if missing:
+        advice = (
+            "A leader makes them when it begins, and no workspace starts without them; see its log if they stay away."
+        )
+        return warn("isolation", f"network policies are not up: {', '.join(missing)}", advice)
+    return ok("isolation", "network policies are up; `codehub doctor --probe` tries whether the cluster enforces them")
+
+
 async def disk_limits(settings: "Settings") -> Finding:
     from codehub.bootstrap.operator import open_database
     from codehub.bootstrap.runtimes import why_no_disk_limits
@@ -205,6 +234,8 @@ async def disk_limits(settings: "Settings") -> Finding:
     async with open_database(settings) as database:
         install = await install_id(settings, database)
         limited = [found.name for found in await database.templates().all() if found.disk_bytes]
+    if settings.runtime == "kubernetes":
+        return ok("disk limits", "a claim has the size that its template says; whether it holds is its storage class's")
     if settings.runtime == "docker":
         reason = await why_no_disk_limits(settings, install)
         advice = "Keep the engine's data on xfs mounted with pquota, or on ext4 with prjquota."
@@ -286,6 +317,11 @@ async def sudo(settings: "Settings") -> Finding:
     if not given:
         return ok("sudo", "no template gives it")
     named = f"templates that give it: {', '.join(given[:5])}"
+    if settings.runtime == "kubernetes":
+        advice = (
+            "Their pods need a namespace that Pod Security does not hold to `restricted`; root inside is the node's."
+        )
+        return warn("sudo", named, advice)
     if settings.runtime != "docker":
         return fail("sudo", named, "Their workspaces do not start as processes: take it out, or use Docker.")
     if await engine_remaps_users(settings):

@@ -29,7 +29,9 @@ def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen, on this machine alone.")] = PORT,
     runtime: Annotated[
         str | None,
-        typer.Option(metavar="docker|process", help="What runs the workspaces.", show_default="docker if it can"),
+        typer.Option(
+            metavar="docker|kubernetes|process", help="What runs the workspaces.", show_default="docker if it can"
+        ),
     ] = None,
     stop_all: Annotated[
         bool, typer.Option("--stop-all", help="Stop every workspace of this data directory instead, and end.")
@@ -42,7 +44,7 @@ def up(
     `codehub ws stop` does.
 
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process` ·
-    `codehub up --stop-all`
+    `codehub up --runtime kubernetes` · `codehub up --stop-all`
     """
     from codehub.bootstrap.runtimes import data_dir as data_dir_of
     from codehub.settings import load_settings

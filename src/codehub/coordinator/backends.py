@@ -280,8 +280,13 @@ class Backends:
             await self._check_identity(Backend.ARCHIVES)
         return state
 
-    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
-        await self._act(workspace_id, "runtime", lambda: self._runtime.create_volume(workspace_id, name, disk_bytes))
+    async def create_volume(
+        self, workspace_id: UUID, name: str, disk_bytes: int | None = None, storage_class: str | None = None
+    ) -> None:
+        def create() -> Awaitable[None]:
+            return self._runtime.create_volume(workspace_id, name, disk_bytes, storage_class)
+
+        await self._act(workspace_id, "runtime", create)
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
         await self._act(workspace_id, "runtime", lambda: self._runtime.delete_volume(workspace_id, name))

@@ -15,7 +15,7 @@ from codehub.domain.errors import BackendError, Deferred, ErrorReason, JobInterr
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import next_operation, wants_volume_gone
-from codehub.domain.template import Template
+from codehub.domain.template import NO_KUBERNETES_OPTIONS, Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Resources
@@ -127,15 +127,16 @@ class Executor:
         """What the container gets. Image, variables and limits are those that the template has now, even a disabled
         one: what an admin mends is there at the next start. A workspace without a template keeps its image."""
         template = await self._template()
-        share, env, image_ref, sudo = Resources(), {}, self.row.image_ref, False
+        share, env, image_ref, sudo, kubernetes = Resources(), {}, self.row.image_ref, False, NO_KUBERNETES_OPTIONS
         if template is not None:
-            image_ref, sudo = template.image_ref, template.sudo
+            image_ref, sudo, kubernetes = template.image_ref, template.sudo, template.kubernetes
             share = Resources(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
             env |= {"CODEHUB_GIT_URL": self.row.git_url, "CODEHUB_GIT_REF": self.row.git_ref or ""}
         env |= given.env
-        return ContainerSpec(self.row.id, self._volume, image_ref, env, share, given.secrets, sudo=sudo)
+        secrets = given.secrets
+        return ContainerSpec(self.row.id, self._volume, image_ref, env, share, secrets, sudo, kubernetes)
 
     async def _template(self) -> Template | None:
         templates = self._context.templates
@@ -223,7 +224,9 @@ class Executor:
 
     async def _create_volume(self) -> None:
         template = await self._template()
-        await self._backends.create_volume(self.row.id, self._volume, template.disk_bytes if template else None)
+        disk_bytes = template.disk_bytes if template else None
+        storage_class = template.kubernetes.storage_class if template else None
+        await self._backends.create_volume(self.row.id, self._volume, disk_bytes, storage_class)
 
     async def _discard(self) -> None:
         await self._statuses.release_restore_points(self.row)

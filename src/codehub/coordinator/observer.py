@@ -58,6 +58,7 @@ class Snapshot:
             container_known=known,
             volumes=None if self.volumes is None else self.volumes.get(ws.id, {}),
             archive=archive,
+            container_unknown=seen.detail if seen is not None and not known else "",
         )
 
 

@@ -39,7 +39,7 @@ class ArchiveState(StrEnum):
 class ContainerSeen:
     """A container as observed. `instance`: the engine's own id of this incarnation; `volume`: the volume that it holds;
     `answered`: it answers HTTP now. Not `known`: a container may be there, `detail` says why that cannot be told, and
-    nothing else of it counts."""
+    nothing else of it counts. `state`: the engine's own name for what it does, where that says more than we would."""
 
     instance: str
     running: bool
@@ -47,11 +47,13 @@ class ContainerSeen:
     answered: bool = False
     detail: str = ""
     known: bool = True
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was observed of one workspace. None for `volumes`, and `container_known` false: there was no answer.
+    """What was observed of one workspace. None for `volumes`, and `container_known` false: there was no answer, or one
+    that leaves it open, and `container_unknown` says why.
     `volumes`: the name of each volume, and the engine's own mark of this very volume; another one of the same name has
     another mark."""
 
@@ -59,6 +61,7 @@ class Facts:
     container_known: bool = True
     volumes: Mapping[str, str] | None = field(default_factory=dict)
     archive: ArchiveState = ArchiveState.UNKNOWN
+    container_unknown: str = ""
 
     @property
     def runtime_known(self) -> bool:
@@ -150,17 +153,19 @@ def _archive_op_id(ws: Workspace, seen: ContainerSeen | None) -> UUID | None:
 def _container_condition(ws: Workspace, facts: Facts) -> Condition:
     seen = facts.container
     if not facts.container_known:
-        return Condition(None, ws.conditions.container_ready.reason, UNOBSERVED)
+        return Condition(None, ws.conditions.container_ready.reason, facts.container_unknown or UNOBSERVED)
     if seen is None:
         return NO_CONTAINER
     if not seen.running:
-        return Condition(status=False, reason=container_reason(ws.runtime, CONTAINER_EXITED), message=seen.detail)
+        exited = container_reason(ws.runtime, seen.state or CONTAINER_EXITED)
+        return Condition(status=False, reason=exited, message=seen.detail)
     if seen.volume and seen.volume != ws.home_store_key:
         old_volume = container_reason(ws.runtime, CONTAINER_ON_OLD_VOLUME)
         return Condition(status=False, reason=old_volume, message=seen.volume)
     if seen.answered or ws.home.ready_instance == seen.instance:
         return Condition(status=True, reason=container_reason(ws.runtime, CONTAINER_READY))
-    return Condition(status=False, reason=container_reason(ws.runtime, CONTAINER_STARTING), message=seen.detail)
+    starting = container_reason(ws.runtime, seen.state or CONTAINER_STARTING)
+    return Condition(status=False, reason=starting, message=seen.detail)
 
 
 def container_reason(runtime: str, state: str) -> str:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ContainerSeen
+from codehub.domain.template import NO_KUBERNETES_OPTIONS, KubernetesOptions
 from codehub.domain.usage import ComputeUsage, DiskUsage
 
 
@@ -55,7 +56,7 @@ class StartSecrets:
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """What a container is started with. `image_ref` empty: the runtime's own image. `sudo`: its user may become root
-    inside."""
+    inside. `kubernetes`: what only a cluster looks at."""
 
     workspace_id: UUID
     volume: str
@@ -64,6 +65,7 @@ class ContainerSpec:
     share: Resources = Resources()
     secrets: StartSecrets = StartSecrets()
     sudo: bool = False
+    kubernetes: KubernetesOptions = NO_KUBERNETES_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,8 @@ class Runtime(Protocol):
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         """The containers of all workspaces in one call, or of `ids` alone. `answered` is not probed here: it is false.
-        What cannot be told of one workspace is said of that one (`known` is false) and keeps nobody else from being
-        seen."""
+        The look at all may miss what somebody else did in the last moments; the look at `ids` does not. What cannot be
+        told of one workspace is said of that one (`known` is false) and keeps nobody else from being seen."""
         ...
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
@@ -135,9 +137,11 @@ class Runtime(Protocol):
         """Whether the container's IDE answers HTTP now; False also if there is no container."""
         ...
 
-    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+    async def create_volume(
+        self, workspace_id: UUID, name: str, disk_bytes: int | None = None, storage_class: str | None = None
+    ) -> None:
         """Create a volume. `disk_bytes`: what it may hold, where the backend can hold it to that; elsewhere as much as
-        there is."""
+        there is. `storage_class`: which kind of storage, where the backend has several; None: its own choice."""
         ...
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:

@@ -164,6 +164,7 @@ class ProbeEnvironment:
     isolates: bool
     network_isolated: bool = False
     addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    advice: str = "Let nobody else in until this is closed, and report it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ class Probe:
             return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(tried))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"
         if self.environment.isolates:
-            return fail("probe: isolation", seen, "Let nobody else in until this is closed, and report it.")
+            return fail("probe: isolation", seen, self.environment.advice)
         advice = "Without bubblewrap and slirp4netns only one person may use this machine's CodeHub."
         return warn("probe: isolation", seen, advice)
 

@@ -1,11 +1,9 @@
 """Images that are not there yet: pulled in the background, looked at by whoever asks again.
 
-A registry that says "no such image" or "not for you" is an answer. Everything else (it cannot be found or reached,
-hangs up, falls silent, is overloaded, fails) is none: it is asked again for as long as somebody wants the image.
+A registry that does not answer is asked again for as long as somebody wants the image.
 """
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,26 +11,13 @@ from typing import Any
 import structlog
 from aiodocker import DockerError
 
-from codehub.adapters.docker.engine import BAD_REQUEST, Engine, looking
-from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.adapters.docker.engine import Engine, looking
+from codehub.adapters.image_pull import pull_failure
+from codehub.domain.errors import Unreachable
 from codehub.ports.runtime import Pulling
 
 log = structlog.get_logger(__name__)
 
-_ANSWERS = re.compile(
-    r"(manifest|name|blob|repository|tag)\b[^:]* (unknown|not found|not known)|manifest unknown|does not exist|"
-    r"(^|[ :])denied\b|access denied|unauthorized|authentication required|no basic auth credentials|"
-    r"no matching manifest|invalid reference|must be lowercase",
-    re.IGNORECASE,
-)
-"""What registries, and the engine in their name, say of an image that is not to be had."""
-_NO_ANSWER = re.compile(
-    r"dial tcp|no such host|server misbehaving|connection re(fused|set)|time(d )?out|deadline exceeded|TLS|EOF|"
-    r"certificate|toomanyrequests|too many requests|rate limit|unexpected HTTP status|unexpected status.*: 5\d\d|"
-    r"error parsing HTTP",
-    re.IGNORECASE,
-)
-"""What is said of the way to a registry, whatever else is in the same sentence."""
 _AGAIN_SECONDS, _AGAIN_AT_MOST_SECONDS = 2.0, 60.0
 _SILENT_SECONDS = 300.0
 MIB = 1 << 20
@@ -125,12 +110,3 @@ class Pulls:
                 raise pull_failure(image, error.status, str(error.message)) from error
             except TimeoutError:
                 raise pull_failure(image, 0, f"its registry was silent for {_SILENT_SECONDS:.0f} s: EOF") from None
-
-
-def pull_failure(image: str, status: int, words: str) -> BackendError:
-    """ImagePullFailed if somebody who knows has said no; Unreachable otherwise."""
-    answered = status == BAD_REQUEST or _ANSWERS.search(words)
-    if answered and not _NO_ANSWER.search(words):
-        message = f"image {image!r} cannot be had: {words}"
-        return BackendError(message, reason=ErrorReason.IMAGE_PULL_FAILED, image=image)
-    return Unreachable(f"image {image!r} cannot be pulled now: {words}", endpoint="registry", image=image, error=words)

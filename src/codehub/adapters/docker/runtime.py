@@ -155,7 +155,13 @@ class DockerRuntime:
         container = await self.listed_of(WORKSPACE, workspace_id)
         return await self.engine.output(container["Id"], tail) if container else ""
 
-    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+    async def create_volume(
+        self,
+        workspace_id: UUID,
+        name: str,
+        disk_bytes: int | None = None,
+        storage_class: str | None = None,  # noqa: ARG002 - an engine has its own local volumes alone
+    ) -> None:
         payload = payloads.volume(self.site, workspace_id, name, uuid4().hex, disk_bytes)
         with doing(f"volume {name} cannot be made"):
             await make_volume(self.engine, payload)

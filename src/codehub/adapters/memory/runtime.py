@@ -20,6 +20,7 @@ class Volume:
     job: UUID | None = None
     instance: str = "volume-0"
     disk_bytes: int | None = None
+    storage_class: str | None = None
     held: bool = False
     """Whether somebody holds it who is not ours to end."""
     used_bytes: int | None = None
@@ -138,12 +139,16 @@ class MemoryRuntime:
             container.cpu_seconds += 0.01
         return awake and container is not None and self.state.now() >= container.ready_at
 
-    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+    async def create_volume(
+        self, workspace_id: UUID, name: str, disk_bytes: int | None = None, storage_class: str | None = None
+    ) -> None:
         def create() -> None:
             if name not in self.state.volumes:
                 self.state.made += 1
                 instance = f"volume-{self.state.made}"
-                self.state.volumes[name] = Volume(workspace_id, instance=instance, disk_bytes=disk_bytes)
+                self.state.volumes[name] = Volume(
+                    workspace_id, instance=instance, disk_bytes=disk_bytes, storage_class=storage_class
+                )
 
         await self._network.call("runtime.create_volume", create, workspace_id)
 

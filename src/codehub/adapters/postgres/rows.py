@@ -21,7 +21,7 @@ from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
 from codehub.domain.ledger import LedgerEntry, LedgerKind
-from codehub.domain.template import Template
+from codehub.domain.template import KubernetesOptions, Template
 from codehub.domain.workspace import (
     Conditions,
     Desired,
@@ -211,4 +211,5 @@ def audit_entry(record: asyncpg.Record) -> AuditEntry:
 
 
 def template(record: asyncpg.Record) -> Template:
-    return Template(**{**record, "env": json.loads(record["env"])})
+    kubernetes = KubernetesOptions.from_json(json.loads(record["kubernetes"]))
+    return Template(**{**record, "env": json.loads(record["env"]), "kubernetes": kubernetes})

@@ -724,7 +724,8 @@ ON CONFLICT (user_id) DO UPDATE SET dotfiles_url = excluded.dotfiles_url,
 # ── templates and repeated requests ──────────────────────────────────────────────────────────────────────────────────
 
 _TEMPLATE: Final = (
-    "name, description, image_ref, env, cpu, memory_bytes, disk_bytes, pids, sudo, created_at, updated_at, disabled_at"
+    "name, description, image_ref, env, cpu, memory_bytes, disk_bytes, pids, sudo, kubernetes, created_at, updated_at, "
+    "disabled_at"
 )
 
 TEMPLATE: Final = f"SELECT {_TEMPLATE} FROM templates WHERE name = $1"
@@ -733,11 +734,12 @@ TEMPLATES: Final = f'SELECT {_TEMPLATE} FROM templates ORDER BY name COLLATE "C"
 
 # $9: whether it is disabled; since when is kept.
 PUT_TEMPLATE: Final = f"""
-INSERT INTO templates AS t ({_TEMPLATE}) SELECT $1, $2, $3, $4::jsonb, $5, $6, $7, $8, $10, now, now,
+INSERT INTO templates AS t ({_TEMPLATE}) SELECT $1, $2, $3, $4::jsonb, $5, $6, $7, $8, $10, $11::jsonb,
+    now, now,
     CASE WHEN $9 THEN now END FROM {_CLOCK}
 ON CONFLICT (name) DO UPDATE SET description = excluded.description, image_ref = excluded.image_ref,
     env = excluded.env, cpu = excluded.cpu, memory_bytes = excluded.memory_bytes, disk_bytes = excluded.disk_bytes,
-    pids = excluded.pids, sudo = excluded.sudo, updated_at = excluded.updated_at,
+    pids = excluded.pids, sudo = excluded.sudo, kubernetes = excluded.kubernetes, updated_at = excluded.updated_at,
     disabled_at = CASE WHEN $9 THEN coalesce(t.disabled_at, excluded.disabled_at) END
 RETURNING {_TEMPLATE}
 """

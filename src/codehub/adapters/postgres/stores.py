@@ -259,6 +259,7 @@ class PostgresTemplates(PostgresStore):
                 values["pids"],
                 template.disabled_at is not None,
                 values["sudo"],
+                rows.dumped(template.kubernetes.to_json()),
             )
             # Not the environment: people put secrets there.
             details = {

@@ -148,7 +148,13 @@ class ProcessRuntime:
         output = await asyncio.to_thread(entry.output) if entry else ""
         return "".join(output.splitlines(keepends=True)[-tail:])
 
-    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:  # noqa: ARG002
+    async def create_volume(
+        self,
+        workspace_id: UUID,
+        name: str,
+        disk_bytes: int | None = None,  # noqa: ARG002 - a directory has no limit
+        storage_class: str | None = None,  # noqa: ARG002 - and is of one kind
+    ) -> None:
         """Makes a home. `disk_bytes` is not kept: a directory cannot be held to a size."""
         with _reported(f"volume {name} cannot be made"):
             await asyncio.to_thread(self.homes.create, workspace_id, name)

@@ -485,7 +485,7 @@ export default {
   "templates.pids": "{count} processes",
   "templates.pids.label": "Processes",
   "templates.sudo": "sudo",
-  "templates.sudo.label": "sudo: people may become root inside their own container (Docker only)",
+  "templates.sudo.label": "sudo: people may become root inside their own container (Docker and Kubernetes only)",
   "templates.env": "Environment",
   "templates.env.hint": "One NAME=value per line.",
   "templates.env.wrong": "“{line}” is no NAME=value, or names one again.",

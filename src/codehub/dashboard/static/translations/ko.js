@@ -547,7 +547,7 @@ export default {
   "templates.pids": "프로세스 {count}개",
   "templates.pids.label": "프로세스 수",
   "templates.sudo": "sudo",
-  "templates.sudo.label": "sudo: 자기 컨테이너 안에서 root가 될 수 있습니다 (Docker만 해당)",
+  "templates.sudo.label": "sudo: 자기 컨테이너 안에서 root가 될 수 있습니다 (Docker와 Kubernetes만 해당)",
   "templates.env": "환경 변수",
   "templates.env.hint": "한 줄에 이름=값 하나씩.",
   "templates.env.wrong": "“{line}”은(는) 이름=값 형식이 아니거나 이미 있는 이름입니다.",

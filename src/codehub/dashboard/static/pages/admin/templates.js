@@ -73,8 +73,8 @@ function items(template, table, secrets) {
   ];
 }
 
-function bodyOf({ description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo }) {
-  return { description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo };
+function bodyOf({ description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo, kubernetes }) {
+  return { description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids, sudo, kubernetes };
 }
 
 /** @returns {Promise<boolean>} whether it was saved */
@@ -108,6 +108,7 @@ async function edit(template) {
           disk_bytes: values.disk_bytes ? Math.round(Number(values.disk_bytes) * GIGA) : null,
           pids: values.pids ? Number(values.pids) : null,
           sudo: Boolean(values.sudo),
+          kubernetes: template?.kubernetes ?? {},
           disabled: Boolean(template?.disabled_at),
         });
         isSaved = true;

@@ -1,0 +1,90 @@
+"""Small parts of the kubernetes runtime: numbers, usage, whose pods name a claim, the store's variables, the import."""
+
+import subprocess
+import sys
+from uuid import UUID
+
+import pytest
+
+from codehub.adapters.kubernetes.cache import owner
+from codehub.adapters.kubernetes.claims import claims_of, quantity
+from codehub.adapters.kubernetes.cluster import JOBS, NAMESPACES, PODS, Access
+from codehub.adapters.kubernetes.jobs import store_environment
+from codehub.adapters.kubernetes.usage import limits, used
+from codehub.bootstrap.kubernetes import must_reach_archives
+from codehub.domain.errors import BackendError
+from codehub.settings import SettingsError, load_settings
+
+KEY = UUID("11111111-2222-3333-4444-555555555555")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("10Gi", 10 << 30), ("64Mi", 64 << 20), ("1500", 1500), ("500m", 0.5), ("12345678n", 0.012345678), ("2G", 2e9)],
+)
+def test_numbers_as_kubernetes_writes_them(text: str, number: float) -> None:
+    assert quantity(text) == pytest.approx(number)
+
+
+def test_what_a_pod_uses_by_the_metrics_api() -> None:
+    told = {
+        "containers": [
+            {"name": "workspace", "usage": {"cpu": "250m", "memory": "100Mi"}},
+            {"name": "side", "usage": {"cpu": "1000000n", "memory": "1Mi"}},
+        ]
+    }
+    cpu, memory = used(told)
+    assert (cpu, memory) == (pytest.approx(0.251), 101 << 20)
+    limited = {"resources": {"limits": {"cpu": "500m", "memory": str(1 << 30)}}, "name": "workspace"}
+    assert limits({"spec": {"containers": [limited]}}) == (0.5, 1 << 30)
+    assert limits({"spec": {"containers": [{"name": "workspace"}]}}) == (None, None)
+
+
+def test_the_claims_that_a_pod_names() -> None:
+    home = {"name": "home", "persistentVolumeClaim": {"claimName": "ws-home"}}
+    assert claims_of({"spec": {"volumes": [home, {"name": "tmp", "emptyDir": {}}]}}) == {"ws-home"}
+    assert claims_of({"spec": {}}) == set()
+
+
+def test_whose_an_object_is() -> None:
+    assert owner({"metadata": {"labels": {"codehub.workspace": str(KEY)}}}) == KEY
+    assert owner({"metadata": {"labels": {"codehub.workspace": "somebody"}}}) is None
+    assert owner({"metadata": {}}) is None
+
+
+def test_paths_of_objects() -> None:
+    assert PODS.path("here", "ws-1", "log") == "/api/v1/namespaces/here/pods/ws-1/log"
+    assert JOBS.path("here") == "/apis/batch/v1/namespaces/here/jobs"
+    assert NAMESPACES.path(None, "kube-system") == "/api/v1/namespaces/kube-system"
+
+
+def test_jobs_get_the_store_s_variables_and_nothing_else() -> None:
+    environ = {
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_CONFIG_FILE": "/etc/aws/config",
+        "CODEHUB_S3_ENDPOINT": "http://s3",
+        "CODEHUB_DATABASE_URL": "postgresql://secret",
+    }
+    assert store_environment("s3://homes", environ) == {"AWS_ACCESS_KEY_ID": "id", "CODEHUB_S3_ENDPOINT": "http://s3"}
+    with pytest.raises(BackendError, match="out of the reach of pods: set CODEHUB_ARCHIVE_URL to a bucket"):
+        store_environment("file:///srv/archives", environ)
+
+
+def test_archives_in_a_directory_are_refused_at_the_start_in_one_line() -> None:
+    given = {"database_url": "postgresql://here", "redis_url": "redis://here"}
+    with pytest.raises(SettingsError, match="set CODEHUB_ARCHIVE_URL to a bucket") as refused:
+        must_reach_archives(load_settings(**given, runtime="kubernetes"), "file:///srv/archives")
+    assert "\n" not in str(refused.value)
+    must_reach_archives(load_settings(**given, runtime="docker"), "file:///srv/archives")
+
+
+def test_who_names_a_kubeconfig_is_not_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert not Access("/some/kubeconfig").is_from_inside
+    assert Access("/some/kubeconfig").own_namespace is None
+
+
+def test_a_process_without_a_cluster_does_not_carry_its_library() -> None:
+    program = "import sys, codehub.bootstrap.services; print('kubernetes_asyncio' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said == "False\n"
