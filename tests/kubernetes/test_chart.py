@@ -281,11 +281,18 @@ def test_outside_of_the_namespace_there_is_one_right(objects: list[Manifest]) ->
     assert role["rules"] == [{**namespaces, "verbs": ["get"]}]
 
 
-def test_exec_is_the_doctor_s_alone_and_only_while_it_tests(objects: list[Manifest]) -> None:
-    having = [role for role in of_kind(objects, "Role") if "pods/exec" in rights(role)]
-    assert [role["metadata"]["name"] for role in having] == ["codehub-doctor"]
-    assert hooks(having[0]) == {"test"}
-    assert "hook-succeeded" in having[0]["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+def test_the_doctor_has_its_rights_only_while_it_tests(objects: list[Manifest]) -> None:
+    of_doctor = [named(objects, kind, "codehub-doctor") for kind in ("ServiceAccount", "Role", "RoleBinding")]
+    for one in of_doctor:
+        assert hooks(one) == {"test"}
+        assert "hook-succeeded" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+
+
+def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manifest]) -> None:
+    roles = [*of_kind(objects, "Role"), *of_kind(objects, "ClusterRole")]
+    given = {resource for role in roles for resource in rights(role)}
+    assert not given & {"pods/exec", "pods/attach", "pods/portforward", "serviceaccounts", "serviceaccounts/token", "*"}
+    assert not {verb for role in roles for verbs in rights(role).values() for verb in verbs} & {"*", "bind", "escalate"}
 
 
 def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
