@@ -64,6 +64,8 @@ NODE = "localhost"
 """A name that every machine resolves: the API server reaches the kubelet by it."""
 API, ETCD, ETCD_PEERS = "https://127.0.0.1:16443", "http://127.0.0.1:23790", "http://127.0.0.1:23800"
 CGROUP = "/codehub-kubernetes"
+CLAIMS = Path("/tmp/hostpath_pv")
+"""Where the controller manager makes directories for claims; it knows no other place."""
 PAUSE_IMAGE = "codehub-test-pause:latest"
 PAUSE = """\
 #include <signal.h>
@@ -242,7 +244,6 @@ def _start_control_plane(gateway: str) -> None:
         "--allow-privileged=true",
     )
     _wait("apiserver", lambda: kubectl("get", "--raw", "/readyz") == "ok")
-    # The directories that it makes for claims are root's, and nothing gives them to a pod's user: all may write there.
     launch(
         "controller-manager",
         str(BINARIES / "kube-controller-manager"),
@@ -253,7 +254,6 @@ def _start_control_plane(gateway: str) -> None:
         "--leader-elect=false",
         "--port=0",
         "--secure-port=0",
-        umask=0,
     )
     scheduler = ("--leader-elect=false", "--port=0", "--secure-port=0")
     launch("scheduler", str(BINARIES / "kube-scheduler"), f"--kubeconfig={KUBECONFIG}", *scheduler)
@@ -299,7 +299,7 @@ def _start_node(gateway: str) -> None:
     )
     names = (f"--listen-address={gateway}", f"--addn-hosts={RUN / 'hosts'}", "--local=/cluster.local/")
     pid = launch("dns", "dnsmasq", *resolver, *names)
-    launch("names", sys.executable, "-m", "tests.kubernetes.cluster", "names", str(pid))
+    launch("attendant", sys.executable, "-m", "tests.kubernetes.cluster", "attend", str(pid))
 
 
 def _kubelet_configuration(gateway: str) -> dict[str, Any]:
@@ -339,11 +339,9 @@ def _allow_processes(group: Path) -> None:
             (group / name).write_text((group.parent / name).read_text())
 
 
-def launch(name: str, *command: str, umask: int = -1) -> int:
+def launch(name: str, *command: str) -> int:
     with (RUN / "log" / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, umask=umask
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     (RUN / f"{name}.pid").write_text(str(process.pid))
     return process.pid
 
@@ -360,21 +358,37 @@ def _wait(part: str, ready: Callable[[], bool]) -> None:
     raise ClusterFailed(f"{part} did not become ready in {READY_SECONDS:.0f} s: see {log}")
 
 
-# ── names of Services ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what a cloud would do ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tell_names(resolver: int) -> None:
-    """Writes the names of Services for the resolver while it runs, anew every two seconds."""
-    path, told = RUN / "hosts", ""
+def attend(resolver: int) -> None:
+    """Opens the directories of claims, and tells the resolver the names of Services, while the resolver runs."""
+    told, next_names = "", 0.0
     while _is_alive(resolver):
-        with contextlib.suppress(ClusterFailed):
-            found = json.loads(kubectl("get", "services,endpoints", "--all-namespaces", "--output=json"))["items"]
-            text = "".join(f"{address} {name}.svc.cluster.local\n" for address, name in sorted(set(_names(found))))
-            if text != told:
-                path.write_text(text)
-                os.kill(resolver, signal.SIGHUP)
-                told = text
-        time.sleep(2)
+        _open_claims()
+        if time.monotonic() >= next_names:
+            told, next_names = _tell_names(resolver, told), time.monotonic() + 2
+        time.sleep(0.05)
+
+
+def _open_claims() -> None:
+    """The directory of a claim is made for root alone, and nothing gives it to a pod's user: all may write there, as
+    with a volume that Kubernetes gives to fsGroup."""
+    with contextlib.suppress(FileNotFoundError):
+        for found in os.scandir(CLAIMS):
+            if found.stat().st_uid == 0 and not found.stat().st_mode & 0o002:
+                Path(found.path).chmod(0o777)
+
+
+def _tell_names(resolver: int, told: str) -> str:
+    with contextlib.suppress(ClusterFailed):
+        found = json.loads(kubectl("get", "services,endpoints", "--all-namespaces", "--output=json"))["items"]
+        text = "".join(f"{address} {name}.svc.cluster.local\n" for address, name in sorted(set(_names(found))))
+        if text != told:
+            (RUN / "hosts").write_text(text)
+            os.kill(resolver, signal.SIGHUP)
+        return text
+    return told
 
 
 def _names(found: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -410,7 +424,7 @@ def down() -> None:
     if is_up() and _pid("apiserver"):
         with contextlib.suppress(ClusterFailed):
             kubectl("delete", "pods", "--all", "--all-namespaces", "--force", "--grace-period=0", "--timeout=20s")
-    for name in ("names", "dns", "proxy", "kubelet", "scheduler", "controller-manager", "apiserver", "etcd"):
+    for name in ("attendant", "dns", "proxy", "kubelet", "scheduler", "controller-manager", "apiserver", "etcd"):
         _end(name)
     with contextlib.suppress(ClusterFailed):
         run(str(BINARIES / "kube-proxy"), "--cleanup")
@@ -452,7 +466,7 @@ def _pid(name: str) -> int | None:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return None
-    ours = b"tests.kubernetes.cluster" if name == "names" else str(RUN).encode()
+    ours = b"tests.kubernetes.cluster" if name == "attendant" else str(RUN).encode()
     return pid if ours in words else None
 
 
@@ -490,8 +504,8 @@ def main(words: list[str]) -> int:
     verbs: dict[str, Callable[[], None]] = {"build": build, "up": up, "down": down}
     try:
         match words:
-            case ["names", pid]:
-                tell_names(int(pid))
+            case ["attend", pid]:
+                attend(int(pid))
             case ["status"]:
                 print(kubectl("get", "nodes,pods,persistentvolumeclaims,jobs", "--all-namespaces", "--output=wide"))
             case ["check"]:
