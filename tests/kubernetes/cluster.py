@@ -333,7 +333,9 @@ def _cgroups() -> list[Path]:
 
 
 def _allow_processes(group: Path) -> None:
-    """A new group of the first version's cpuset has no processor and no memory until it is given some."""
+    """A new group has the weight of one process, and in the first version's cpuset no processor and no memory."""
+    if (group / "cpu.shares").exists():
+        (group / "cpu.shares").write_text(str(1024 * (os.cpu_count() or 1)))
     for name in ("cpuset.cpus", "cpuset.mems"):
         if (group / name).exists() and not (group / name).read_text().strip():
             (group / name).write_text((group.parent / name).read_text())

@@ -76,21 +76,25 @@ class Release:
         who = f"--as=system:serviceaccount:{self.namespace}:codehub-{account}"
         return self.kubectl("auth", "can-i", verb, resource, who, *where, check=False) == "yes"
 
-    def helm(self, *words: str, **more: Mapping[str, Any]) -> str:
+    def helm(self, *words: str, check: bool = True, more: Mapping[str, Any] | None = None) -> str:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            yaml.safe_dump({**self.values, **more}, file)
+            yaml.safe_dump({**self.values, **(more or {})}, file)
             place = ("--kubeconfig", KUBECONFIG, "--namespace", self.namespace)
             values = ("--values", file.name) if words[0] in {"install", "upgrade"} else ()
             command = [helm_program(), *words, *place, *values]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * SECONDS)
-        assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}\n{self.told()}"
+        assert not check or done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}\n{self.told()}"
         return done.stdout
 
     def install(self) -> str:
         return self.helm("install", RELEASE, str(CHART), "--wait", f"--timeout={SECONDS:.0f}s")
 
     def upgrade(self, **more: Mapping[str, Any]) -> str:
-        return self.helm("upgrade", RELEASE, str(CHART), "--wait", f"--timeout={SECONDS:.0f}s", **more)
+        return self.helm("upgrade", RELEASE, str(CHART), "--wait", f"--timeout={SECONDS:.0f}s", more=more)
+
+    def test(self) -> str:
+        """What the doctor found, whatever it is."""
+        return self.helm("test", RELEASE, "--logs", "--timeout=15m", check=False)
 
     def told(self) -> str:
         """What a person would look at first when it does not work."""
@@ -122,6 +126,16 @@ class Release:
             client.headers["Cookie"] = f"{COOKIE}={answer.cookies[COOKIE]}"
             client.cookies.clear()
             yield client
+
+    def opened(self, http: httpx.Client, workspace: str) -> int:
+        """The status of the IDE's page, opened as the dashboard does: by a ticket, at the workspace's own host."""
+        ticket = httpx.URL(http.post(f"/api/v1/workspaces/{workspace}/ticket", json={}).json()["url"])
+        host = f"{ticket.host}:{ticket.port}"
+        with httpx.Client(base_url=self.address, headers={"Host": host}, timeout=60, trust_env=False) as browser:
+            entered = browser.get(ticket.raw_path.decode())
+            cookies = [one.partition(";")[0] for one in entered.headers.get_list("set-cookie")]
+            assert cookies, entered.text
+            return browser.get("/", headers={"Cookie": "; ".join(cookies)}).status_code
 
 
 def becomes(http: httpx.Client, workspace: str, phase: str) -> None:

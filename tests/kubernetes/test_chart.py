@@ -281,13 +281,6 @@ def test_outside_of_the_namespace_there_is_one_right(objects: list[Manifest]) ->
     assert role["rules"] == [{**namespaces, "verbs": ["get"]}]
 
 
-def test_the_doctor_has_its_rights_only_while_it_tests(objects: list[Manifest]) -> None:
-    of_doctor = [named(objects, kind, "codehub-doctor") for kind in ("ServiceAccount", "Role", "RoleBinding")]
-    for one in of_doctor:
-        assert hooks(one) == {"test"}
-        assert "hook-succeeded" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
-
-
 def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manifest]) -> None:
     roles = [*of_kind(objects, "Role"), *of_kind(objects, "ClusterRole")]
     given = {resource for role in roles for resource in rights(role)}
@@ -453,4 +446,5 @@ def notes(values: dict[str, Any], place: Path) -> str:
 def test_the_doctor_tests_the_release() -> None:
     pod = named(render(TRIAL), "Pod", "codehub-doctor")
     assert hooks(pod) == {"test"}
+    assert pod["spec"]["serviceAccountName"] == "codehub-coordinator", "no account is left over that may more"
     assert "codehub doctor --probe" in pod["spec"]["containers"][0]["command"][-1]

@@ -177,7 +177,7 @@ spec:
             httpGet: {path: /healthz, port: {{ .probePort }}}
             periodSeconds: 2
             timeoutSeconds: 5
-            failureThreshold: 60
+            failureThreshold: 150
           livenessProbe:
             httpGet: {path: /healthz, port: {{ .probePort }}}
             periodSeconds: 10
