@@ -23,7 +23,7 @@ up: $(STAMP) ## Run a whole CodeHub on this machine (PORT=9000: elsewhere than 8
 images: $(STAMP) ## Build the images of workspaces and of CodeHub itself, if they are not up to date
 	@$(BIN)/python deploy/images/build.py
 
-test: check test-fast ## All that CI runs: check, fast tests, simulation, system tests
+test: check test-fast ## All that CI runs but on Kubernetes: check, fast tests, simulation, system tests
 	@$(MAKE) --no-print-directory sim
 	@$(MAKE) --no-print-directory test-system
 
@@ -33,7 +33,7 @@ test-fast: $(STAMP) ## Tests that need nothing but Python (two or three minutes)
 test-system: $(STAMP) ## Tests on the real PostgreSQL, Redis and processes
 	@$(PYTEST) -q -n 2 --dist loadfile --durations 12 -m "system and not kubernetes and not long"
 
-test-kubernetes: $(STAMP) ## Tests on a real Kubernetes: the one of CODEHUB_TEST_KUBECONFIG, or one that is built and started for them
+test-kubernetes: $(STAMP) ## Tests on a real Kubernetes: of CODEHUB_TEST_KUBECONFIG, or built and started for them
 	@$(BIN)/python -m tests.kubernetes.cluster run $(PYTEST) -q -n 0 --durations 12 -m "kubernetes and not long"
 
 test-long: check ## The full numbers; keeps their summary in docs/evidence

@@ -73,8 +73,14 @@ class Release:
         return {one["metadata"]["name"] for one in self.get(kind, "--selector", selector)["items"]}
 
     def may(self, account: str, verb: str, resource: str, *where: str) -> bool:
+        """Whether the cluster lets this account do that. After a slash is a part of the resource, not a name."""
+        kind, _, part = resource.partition("/")
+        what = (kind, f"--subresource={part}", f"--as=system:serviceaccount:{self.namespace}:codehub-{account}")
+        return self.kubectl("auth", "can-i", verb, *what, *where, check=False) == "yes"
+
+    def may_read_namespace(self, account: str, name: str) -> bool:
         who = f"--as=system:serviceaccount:{self.namespace}:codehub-{account}"
-        return self.kubectl("auth", "can-i", verb, resource, who, *where, check=False) == "yes"
+        return self.kubectl("auth", "can-i", "get", f"namespaces/{name}", who, check=False) == "yes"
 
     def helm(self, *words: str, check: bool = True, more: Mapping[str, Any] | None = None) -> str:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

@@ -288,6 +288,13 @@ def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manif
     assert not {verb for role in roles for verbs in rights(role).values() for verb in verbs} & {"*", "bind", "escalate"}
 
 
+def test_workspaces_have_an_account_without_any_right(objects: list[Manifest]) -> None:
+    account = named(objects, "ConfigMap", "codehub-settings")["data"]["CODEHUB_KUBERNETES_SERVICE_ACCOUNT"]
+    assert named(objects, "ServiceAccount", account)["automountServiceAccountToken"] is False
+    bindings = [*of_kind(objects, "RoleBinding"), *of_kind(objects, "ClusterRoleBinding")]
+    assert account not in {subject["name"] for one in bindings for subject in one["subjects"]}
+
+
 def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
     objects = render({**EXTERNAL, "workspaces": {"namespace": "desks"}})
     assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"desks"}
