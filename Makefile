@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs pins format clean
+.PHONY: help up images test test-fast test-system test-kubernetes test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs pins format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,15 +23,18 @@ up: $(STAMP) ## Run a whole CodeHub on this machine (PORT=9000: elsewhere than 8
 images: $(STAMP) ## Build the images of workspaces and of CodeHub itself, if they are not up to date
 	@$(BIN)/python deploy/images/build.py
 
-test: check test-fast ## All that CI runs: check, fast tests, simulation, system tests
+test: check test-fast ## All that CI runs but on Kubernetes: check, fast tests, simulation, system tests
 	@$(MAKE) --no-print-directory sim
 	@$(MAKE) --no-print-directory test-system
 
 test-fast: $(STAMP) ## Tests that need nothing but Python (two or three minutes)
-	@$(PYTEST) -q -n 2 -m "not system and not long"
+	@$(PYTEST) -q -n 2 -m "not system and not kubernetes and not long"
 
 test-system: $(STAMP) ## Tests on the real PostgreSQL, Redis and processes
-	@$(PYTEST) -q -n 2 --dist loadfile --durations 12 -m "system and not long"
+	@$(PYTEST) -q -n 2 --dist loadfile --durations 12 -m "system and not kubernetes and not long"
+
+test-kubernetes: $(STAMP) ## Tests on a real Kubernetes: of CODEHUB_TEST_KUBECONFIG, or built and started for them
+	@$(BIN)/python -m tests.kubernetes.cluster run $(PYTEST) -q -n 0 --durations 12 -m "kubernetes and not long"
 
 test-long: check ## The full numbers; keeps their summary in docs/evidence
 	@$(BIN)/python -m tests.evidence

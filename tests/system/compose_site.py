@@ -41,7 +41,7 @@ ENTRYPOINT []
 _POSTGRES = """\
 #!/bin/sh
 set -eu
-data=/var/lib/postgresql/data
+data=${PGDATA:-/var/lib/postgresql/data}
 if [ ! -e $data/PG_VERSION ]; then
   printf %s "$POSTGRES_PASSWORD" > /tmp/password
   initdb --pgdata=$data --username="$POSTGRES_USER" --pwfile=/tmp/password --auth=scram-sha-256 >/dev/null

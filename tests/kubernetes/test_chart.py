@@ -1,0 +1,457 @@
+"""The Helm chart, rendered without a cluster: what it asks for, what it gives away, and what it refuses."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from codehub.settings import Settings, environment_name
+from tests.kubernetes.chart import (
+    CHART,
+    EVERYTHING,
+    EXTERNAL,
+    NEW,
+    ROOT,
+    TRIAL,
+    Manifest,
+    containers,
+    hooks,
+    named,
+    of_kind,
+    pods,
+    refusal,
+    render,
+    run_helm,
+)
+
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+COMPONENTS = ("api", "proxy", "coordinator")
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    for values in (TRIAL, EVERYTHING):
+        done = run_helm("lint", "--strict", "--kube-version=1.20.2", str(CHART), values=values)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def schema_of(path: tuple[str, ...]) -> dict[str, Any]:
+    found = SCHEMA
+    for name in path:
+        found = found["properties"][name]
+        if "$ref" in found:
+            found = SCHEMA["definitions"][found["$ref"].rpartition("/")[2]]
+    return found
+
+
+def value_paths(values: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, value in values.items():
+        yield (*above, name)
+        if isinstance(value, dict) and "properties" in schema_of((*above, name)):
+            yield from value_paths(value, (*above, name))
+
+
+def schema_paths(schema: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name in schema.get("properties", {}):
+        yield (*above, name)
+        yield from schema_paths(schema_of((*above, name)), (*above, name))
+
+
+def test_every_value_has_a_sentence() -> None:
+    paths = list(value_paths(VALUES))
+    assert len(paths) > 100
+    told = {".".join(path): schema_of(path).get("description", "") for path in paths}
+    assert [path for path, text in told.items() if not re.fullmatch(r"[A-Z].{8,}\.", text)] == []
+
+
+def test_the_schema_knows_the_values_and_no_others() -> None:
+    assert set(schema_paths(SCHEMA)) == set(value_paths(VALUES))
+    assert "nonsense is not allowed" in refusal({**TRIAL, "nonsense": 1})
+
+
+@pytest.mark.parametrize(
+    ("left_out", "told"),
+    [
+        ("database", "no database is named: give database.url or database.existingSecret"),
+        ("redis", "no Redis is named: give redis.url or redis.existingSecret"),
+        ("archives", "archives.url is not set: name the bucket"),
+    ],
+)
+def test_what_is_missing_is_told_in_one_line(left_out: str, told: str) -> None:
+    assert told in refusal({name: value for name, value in EXTERNAL.items() if name != left_out})
+
+
+def test_an_archive_store_that_is_a_directory_is_refused() -> None:
+    assert "archives.url" in refusal({**EXTERNAL, "archives": {"url": "file:///srv/archives"}})
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def elsewhere() -> dict[str, str]:
+    text = (CHART / "templates" / "_settings.tpl").read_text()
+    found: dict[str, str] = yaml.safe_load(text.partition('define "codehub.elsewhere" -}}')[2].partition("{{-")[0])
+    return found
+
+
+def all_settings() -> set[str]:
+    return {environment_name(field) for field in Settings.model_fields}
+
+
+def test_every_setting_can_be_set_or_says_which_value_decides_it() -> None:
+    free = sorted(all_settings() - elsewhere().keys())
+    found = named(render({**TRIAL, "settings": dict.fromkeys(free, "some value")}), "ConfigMap", "codehub-settings")
+    assert {name: found["data"].get(name) for name in free} == dict.fromkeys(free, "some value")
+    for name, value in elsewhere().items():
+        assert f"settings.{name} cannot be set there: {value}" in refusal({**TRIAL, "settings": {name: "x"}})
+
+
+def test_what_is_decided_elsewhere_is_a_setting_and_the_value_exists() -> None:
+    assert {name for name in elsewhere() if not name.startswith(("AWS_", "CODEHUB_KUBERNETES_"))} <= all_settings()
+    for told in elsewhere().values():
+        value = re.match(r"value (\w+)(?:\.(\w+))?", told)
+        assert value is None or schema_of(tuple(part for part in value.groups() if part))
+
+
+def test_secrets_are_in_no_config_map() -> None:
+    secret = {environment_name(name) for name, field in Settings.model_fields.items() if "SecretStr" in str(field)}
+    assert secret - elsewhere().keys() == set()
+    objects = render({**TRIAL, "secretSettings": {"CODEHUB_OIDC_CLIENT_SECRET": "hidden"}})
+    assert named(objects, "Secret", "codehub-settings")["stringData"]["CODEHUB_OIDC_CLIENT_SECRET"] == "hidden"
+    assert set(named(objects, "ConfigMap", "codehub-settings")["data"]) & (secret | {"AWS_SECRET_ACCESS_KEY"}) == set()
+
+
+def test_numbers_and_switches_are_written_as_people_write_them() -> None:
+    given = {"CODEHUB_WORKSPACE_MEMORY_BYTES": 17179869184, "CODEHUB_WORKSPACE_CPU": 1.5, "MAX_LIFETIME_SECONDS": 0}
+    objects = render({**TRIAL, "settings": given, "workspaces": {"diskBytes": 1 << 40}})
+    found = named(objects, "ConfigMap", "codehub-settings")["data"]
+    assert found["CODEHUB_WORKSPACE_MEMORY_BYTES"] == "17179869184"
+    assert (found["CODEHUB_WORKSPACE_CPU"], found["MAX_LIFETIME_SECONDS"]) == ("1.5", "0")
+    assert found["CODEHUB_KUBERNETES_DISK_BYTES"] == "1099511627776"
+
+
+def test_a_changed_setting_restarts_the_pods() -> None:
+    def checksums(values: dict[str, Any]) -> list[str]:
+        objects = render({**EXTERNAL, **values})
+        return [pod["metadata"]["annotations"]["checksum/settings"] for _, pod in pods(of_kind(objects, "Deployment"))]
+
+    before = checksums({})
+    assert before == checksums({})
+    assert set(before) & set(checksums({"settings": {"TTL_STANDBY_SECONDS": 3600}})) == set()
+
+
+def test_hosts_decide_the_addresses_that_browsers_use() -> None:
+    found = named(render(EVERYTHING), "ConfigMap", "codehub-settings")["data"]
+    assert found["CODEHUB_PUBLIC_URL"] == "https://hub.example.com"
+    assert found["CODEHUB_WORKSPACE_URL"] == "https://{slug}.ws.example.com/"
+
+
+# ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module", params=["trial", "everything"])
+def objects(request: pytest.FixtureRequest) -> list[Manifest]:
+    return render(TRIAL if request.param == "trial" else EVERYTHING, "--is-upgrade")
+
+
+def test_all_pods_keep_to_pod_security_restricted(objects: list[Manifest]) -> None:
+    for name, pod in pods(objects):
+        around = pod["spec"]["securityContext"]
+        assert around["runAsNonRoot"], name
+        assert around["runAsUser"] > 0, name
+        assert around["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod["spec"]), name
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+
+
+def test_all_containers_say_what_they_need(objects: list[Manifest]) -> None:
+    for name, pod in pods(objects):
+        for container in containers(pod):
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
+            assert "memory" in container["resources"]["limits"], name
+
+
+def test_no_image_is_whatever_is_latest(objects: list[Manifest]) -> None:
+    images = {container["image"] for _, pod in pods(objects) for container in containers(pod)}
+    assert [image for image in images if not re.search(r":\d+\.\d+(\.\d+)?$", image)] == []
+
+
+def test_an_image_can_be_named_by_its_digest() -> None:
+    digest = f"sha256:{'0' * 64}"
+    named_so = render({**EXTERNAL, "image": {"repository": "registry.example.com/codehub", "digest": digest}})
+    assert {pod["spec"]["containers"][0]["image"] for _, pod in pods(named_so)} == {
+        f"registry.example.com/codehub@{digest}"
+    }
+
+
+def test_only_who_speaks_to_the_cluster_has_a_token(objects: list[Manifest]) -> None:
+    having = {name for name, pod in pods(objects) if pod["spec"]["automountServiceAccountToken"]}
+    assert having == {f"codehub-{component}" for component in (*COMPONENTS, "doctor")}
+    assert not any(pod["spec"]["enableServiceLinks"] for _, pod in pods(objects))
+
+
+def test_two_of_each_spread_over_nodes_and_zones(objects: list[Manifest]) -> None:
+    for component in COMPONENTS:
+        found = named(objects, "Deployment", f"codehub-{component}")["spec"]
+        assert found.get("replicas", 2) == 2
+        spread = found["template"]["spec"]["topologySpreadConstraints"]
+        assert [one["topologyKey"] for one in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        assert named(objects, "PodDisruptionBudget", f"codehub-{component}")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize(
+    ("component", "setting"),
+    [
+        ("api", "CODEHUB_API_ADDRESS"),
+        ("proxy", "CODEHUB_PROXY_STATUS_ADDRESS"),
+        ("coordinator", "COORDINATOR_STATUS_ADDRESS"),
+    ],
+)
+def test_probes_ask_where_the_process_answers(objects: list[Manifest], component: str, setting: str) -> None:
+    (container,) = named(objects, "Deployment", f"codehub-{component}")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    address = next(one["value"] for one in container["env"] if one["name"] == setting)
+    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        asked = container[probe]["httpGet"]
+        assert (asked["path"], f"0.0.0.0:{ports[asked['port']]}") == (path, address)
+
+
+def test_the_front_door_has_no_key_to_people_s_secrets(objects: list[Manifest]) -> None:
+    def has_key(component: str) -> bool:
+        (container,) = named(objects, "Deployment", f"codehub-{component}")["spec"]["template"]["spec"]["containers"]
+        return "CODEHUB_SECRETS_KEYS" in {one["name"] for one in container["env"]}
+
+    assert [component for component in COMPONENTS if has_key(component)] == ["api", "coordinator"]
+
+
+def test_workspaces_let_in_codehub_s_own_pods_alone(objects: list[Manifest]) -> None:
+    """The runtime's policies go by the label app.kubernetes.io/name, which the trial's stores must not have."""
+    names = {name: pod["metadata"]["labels"]["app.kubernetes.io/name"] for name, pod in pods(objects)}
+    stores = {name for name in names if name.rpartition("-")[2] in VALUES["trial"]}
+    assert {name for name, label in names.items() if label == "codehub"} == names.keys() - stores
+
+
+# ── rights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+READ = {"get", "list", "watch"}
+RIGHTS = {
+    "coordinator": {
+        "pods": READ | {"create", "delete", "patch"},
+        "pods/log": {"get"},
+        "persistentvolumeclaims": READ | {"create", "delete", "patch"},
+        "jobs": READ | {"create", "delete"},
+        "secrets": {"get", "list", "create", "delete", "patch"},
+        "events": {"list"},
+        "networkpolicies": {"get", "list", "create", "delete", "patch"},
+    },
+    "api": {"pods": READ, "pods/log": {"get"}, "secrets": {"get"}},
+    "proxy": {"pods": READ, "secrets": {"get"}},
+}
+
+
+def rights(role: Manifest) -> dict[str, set[str]]:
+    return {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_each_process_has_these_rights_and_no_others(objects: list[Manifest], component: str) -> None:
+    role = named(objects, "Role", f"codehub-{component}")
+    assert rights(role) == RIGHTS[component]
+    bound = [one for one in of_kind(objects, "RoleBinding") if one["roleRef"]["name"] == f"codehub-{component}"]
+    subjects = [subject for one in bound for subject in one["subjects"]]
+    assert subjects == [{"kind": "ServiceAccount", "name": f"codehub-{component}", "namespace": "hub"}]
+
+
+def test_outside_of_the_namespace_there_is_one_right(objects: list[Manifest]) -> None:
+    (role,) = of_kind(objects, "ClusterRole")
+    namespaces = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system", "hub"]}
+    assert role["rules"] == [{**namespaces, "verbs": ["get"]}]
+
+
+def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manifest]) -> None:
+    roles = [*of_kind(objects, "Role"), *of_kind(objects, "ClusterRole")]
+    given = {resource for role in roles for resource in rights(role)}
+    assert not given & {"pods/exec", "pods/attach", "pods/portforward", "serviceaccounts", "serviceaccounts/token", "*"}
+    assert not {verb for role in roles for verbs in rights(role).values() for verb in verbs} & {"*", "bind", "escalate"}
+
+
+def test_workspaces_have_an_account_without_any_right(objects: list[Manifest]) -> None:
+    account = named(objects, "ConfigMap", "codehub-settings")["data"]["CODEHUB_KUBERNETES_SERVICE_ACCOUNT"]
+    assert named(objects, "ServiceAccount", account)["automountServiceAccountToken"] is False
+    bindings = [*of_kind(objects, "RoleBinding"), *of_kind(objects, "ClusterRoleBinding")]
+    assert account not in {subject["name"] for one in bindings for subject in one["subjects"]}
+
+
+def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
+    objects = render({**EXTERNAL, "workspaces": {"namespace": "desks"}})
+    assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"desks"}
+    subjects = [subject for one in of_kind(objects, "RoleBinding") for subject in one["subjects"]]
+    assert {subject["namespace"] for subject in subjects} == {"hub"}
+    assert named(objects, "ConfigMap", "codehub-settings")["data"]["CODEHUB_KUBERNETES_NAMESPACE"] == "desks"
+
+
+def test_the_rights_in_the_docs_are_those_of_the_chart() -> None:
+    text = (ROOT / "docs" / "KUBERNETES.md").read_text().partition("## Rights")[2]
+    rows = re.findall(r"^\| `([\w/]+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
+    told = {
+        component: {row[0]: set(row[1 + place].replace(",", " ").split()) for row in rows if row[1 + place] != "–"}
+        for place, component in enumerate(("coordinator", "api", "proxy"))
+    }
+    assert told == RIGHTS
+
+
+# ── network ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_api_is_reached_by_the_front_door_and_the_doctor_alone(objects: list[Manifest]) -> None:
+    (rule,) = named(objects, "NetworkPolicy", "codehub-api")["spec"]["ingress"]
+    assert rule["ports"] == [{"port": 8001}]
+    (peer,) = rule["from"]
+    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["proxy", "doctor"]
+
+
+def test_nobody_reaches_the_coordinator(objects: list[Manifest]) -> None:
+    assert "ingress" not in named(objects, "NetworkPolicy", "codehub-coordinator")["spec"]
+
+
+def test_the_trial_s_stores_let_in_codehub_and_its_storage_jobs() -> None:
+    objects = render(TRIAL)
+    for store in VALUES["trial"]:
+        (rule,) = named(objects, "NetworkPolicy", f"codehub-{store}")["spec"]["ingress"]
+        assert len(rule["from"]) == (2 if store == "archives" else 1)
+
+
+def test_one_wildcard_ingress_leads_to_the_front_door() -> None:
+    (ingress,) = of_kind(render(EVERYTHING), "Ingress")
+    spec = ingress["spec"]
+    assert spec["ingressClassName"] == "nginx"
+    assert [rule["host"] for rule in spec["rules"]] == ["hub.example.com", "*.ws.example.com"]
+    backends = [path["backend"]["service"]["name"] for rule in spec["rules"] for path in rule["http"]["paths"]]
+    assert backends == ["codehub-proxy", "codehub-proxy"]
+    assert [one["secretName"] for one in spec["tls"]] == ["codehub-hub-tls", "codehub-workspaces-tls"]
+    assert "hosts.workspaces" in refusal({**EVERYTHING, "hosts": {"hub": "hub.example.com"}})
+
+
+# ── versions of Kubernetes ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("offered", "budgets", "scaling"),
+    [((), "policy/v1beta1", "autoscaling/v2beta2"), (NEW, "policy/v1", "autoscaling/v2")],
+)
+def test_kinds_are_asked_for_in_the_version_that_the_cluster_offers(
+    offered: tuple[str, ...], budgets: str, scaling: str
+) -> None:
+    objects = render(EVERYTHING, *(word for name in offered for word in ("--api-versions", name)))
+    assert {one["apiVersion"] for one in of_kind(objects, "PodDisruptionBudget")} == {budgets}
+    assert {one["apiVersion"] for one in of_kind(objects, "HorizontalPodAutoscaler")} == {scaling}
+    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind(objects, "HorizontalPodAutoscaler")}
+    assert scaled == {"codehub-api", "codehub-proxy"}
+    assert all("replicas" not in named(objects, "Deployment", name)["spec"] for name in scaled)
+
+
+def test_a_cluster_that_is_too_old_is_refused() -> None:
+    done = run_helm("template", "codehub", str(CHART), "--kube-version=1.19.0", values=TRIAL)
+    assert "requires kubeVersion: >=1.20.0-0" in done.stderr
+
+
+def test_metrics_are_asked_for_only_if_wished() -> None:
+    assert of_kind(render(TRIAL), "ServiceMonitor") == []
+    objects = render(EVERYTHING)
+    monitors = {one["metadata"]["name"]: one for one in of_kind(objects, "ServiceMonitor")}
+    assert monitors.keys() == {"codehub-status", "codehub-api"}
+    wanted = monitors["codehub-status"]["spec"]["selector"]["matchLabels"].items()
+    found = {
+        one["metadata"]["name"] for one in of_kind(objects, "Service") if wanted <= one["metadata"]["labels"].items()
+    }
+    assert found == {"codehub-proxy-status", "codehub-coordinator-status"}
+
+
+# ── install, upgrade, uninstall ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_schema_is_migrated_before_an_install_and_before_an_upgrade() -> None:
+    objects = render(EXTERNAL)
+    job = named(objects, "Job", "codehub-migration")
+    assert hooks(job) == {"pre-install", "pre-upgrade"}
+    (container,) = containers(job["spec"]["template"])
+    (variable,) = container["env"]
+    source = variable["valueFrom"]["secretKeyRef"]
+    secret = named(objects, "Secret", source["name"])
+    assert hooks(secret) == hooks(job), "it is there before the job, as this revision has it"
+    assert secret["stringData"] == {"CODEHUB_DATABASE_URL": EXTERNAL["database"]["url"]}
+
+
+def test_a_database_of_the_release_s_own_is_migrated_by_the_pods_that_wait_for_it() -> None:
+    assert of_kind(render(TRIAL), "Job") == []
+    upgraded = render(TRIAL, "--is-upgrade")
+    assert hooks(named(upgraded, "Job", "codehub-migration")) == {"pre-upgrade"}
+    for component in COMPONENTS:
+        pod = named(upgraded, "Deployment", f"codehub-{component}")["spec"]["template"]
+        assert [one["name"] for one in pod["spec"]["initContainers"]] == ["migrate"]
+
+
+def test_an_uninstall_keeps_what_cannot_be_made_again() -> None:
+    objects = render(TRIAL)
+    kept = named(objects, "Secret", "codehub-generated")
+    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert re.fullmatch(r"[A-Za-z0-9+/]{43}=", kept["stringData"]["secretsKey"])
+    assert of_kind(objects, "PersistentVolumeClaim") == [], "a claim of the release would be deleted with it"
+    claimed = {
+        one["metadata"]["name"] for one in of_kind(objects, "StatefulSet") if one["spec"]["volumeClaimTemplates"]
+    }
+    assert claimed == {"codehub-postgresql", "codehub-archives"}
+
+
+def test_what_is_generated_is_one_and_the_same_wherever_it_is_used() -> None:
+    objects = render(TRIAL)
+    generated = named(objects, "Secret", "codehub-generated")["stringData"]
+    settings = named(objects, "Secret", "codehub-settings")["stringData"]
+    assert generated["postgresPassword"] in settings["CODEHUB_DATABASE_URL"]
+    assert generated["redisPassword"] in settings["CODEHUB_REDIS_URL"]
+    assert generated["archivesSecret"] == settings["AWS_SECRET_ACCESS_KEY"]
+    assert len({generated[name] for name in generated}) == len(generated)
+
+
+def test_nothing_is_generated_where_the_operator_has_it_all() -> None:
+    objects = render({**EXTERNAL, "secretsKeys": {"existingSecret": "our-keys"}})
+    assert {one["metadata"]["name"] for one in of_kind(objects, "Secret")} == {"codehub-settings", "codehub-migration"}
+
+
+def test_the_notes_tell_of_the_first_admin_and_of_a_trial(tmp_path: Path) -> None:
+    trial, real = notes(TRIAL, tmp_path / "trial"), notes(EVERYTHING, tmp_path / "real")
+    assert "kubectl --namespace hub exec deployment/codehub-api -- codehub admin first-admin" in real
+    assert "https://hub.example.com" in real
+    assert "FOR A TRIAL ONLY: archives, postgresql, redis" in trial
+    assert "FOR A TRIAL" not in real
+
+
+def notes(values: dict[str, Any], place: Path) -> str:
+    """What an install says at its end. Without a cluster helm does not render it, so a copy of the chart has it as an
+    object."""
+    shutil.copytree(CHART, place)
+    (place / "templates" / "NOTES.txt").rename(place / "notes")
+    shown = '{kind: Notes, metadata: {name: notes}, text: {{ tpl (.Files.Get "notes") . | toJson }}}'
+    (place / "templates" / "notes.yaml").write_text(shown)
+    text: str = named(render(values, chart=place), "Notes", "notes")["text"]
+    return text
+
+
+def test_the_doctor_tests_the_release() -> None:
+    pod = named(render(TRIAL), "Pod", "codehub-doctor")
+    assert hooks(pod) == {"test"}
+    assert pod["spec"]["serviceAccountName"] == "codehub-coordinator", "no account is left over that may more"
+    assert "codehub doctor --probe" in pod["spec"]["containers"][0]["command"][-1]
