@@ -327,13 +327,18 @@ class KubernetesPlace:
     def archives(self) -> ObjectArchives:
         return self._archives
 
-    def jobs(self, *program: str, site: KubernetesSite | None = None) -> KubernetesJobs:
+    @property
+    def store(self) -> tuple[str, dict[str, str]]:
+        """The object store's address, and what reaches it."""
         env = {
             "AWS_ACCESS_KEY_ID": KEY_ID,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "CODEHUB_S3_ENDPOINT": self._s3_endpoint,
         }
-        return KubernetesJobs(self.runtime(site), f"s3://{BUCKET}", env, program=program or KUBERNETES_JOB_PROGRAM)
+        return f"s3://{BUCKET}", env
+
+    def jobs(self, *program: str, site: KubernetesSite | None = None) -> KubernetesJobs:
+        return KubernetesJobs(self.runtime(site), *self.store, program=program or KUBERNETES_JOB_PROGRAM)
 
     def slow_jobs(self) -> KubernetesJobs:
         fakes = replace(self.site, codehub_image=self.site.workspace_image)

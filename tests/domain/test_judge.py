@@ -261,6 +261,24 @@ def test_a_lost_container_is_not_named_when_nobody_looked() -> None:
     assert (row.phase, row.error_reason) == (Phase.ERROR, ErrorReason.DATA_LOST)
 
 
+def test_why_a_container_is_unknown_is_said_and_the_phase_stays() -> None:
+    row = with_home(phase=Phase.RUNNING)
+    unknown = seen(
+        row, Facts(container_known=False, volumes={VOLUME: INSTANCE}, container_unknown="its node is silent")
+    )
+    assert unknown.phase is Phase.RUNNING
+    assert unknown.conditions.container_ready.status is None
+    assert unknown.conditions.container_ready.message == "its node is silent"
+
+
+@pytest.mark.parametrize(("running", "state"), [(True, "Unschedulable"), (False, "OOMKilled")])
+def test_the_engine_s_own_word_for_a_state_is_the_reason(running: bool, state: str) -> None:
+    found = replace(container(), running=running, answered=False, instance="another", state=state, detail="its words")
+    row = seen(with_home(), facts(VOLUME, container=found))
+    ready = row.conditions.container_ready
+    assert (ready.status, ready.reason, ready.message) == (False, f"{row.runtime}.{state}", "its words")
+
+
 def test_a_lost_archive_beside_a_living_volume_is_no_error() -> None:
     row = seen(with_home(archive_key=KEY), facts(VOLUME, archive=ArchiveState.NOT_FOUND))
     assert row.phase is Phase.STANDBY

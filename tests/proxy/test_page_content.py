@@ -173,8 +173,10 @@ def test_starting_tells_its_steps_apart() -> None:
     pulling = told(replace(row, op_progress=Progress(step="pulling alpine:3")))
     starting = Condition(status=False, reason=container_reason(row.runtime, CONTAINER_STARTING))
     answering = told(replace(row, conditions=replace(row.conditions, container_ready=starting)))
-    assert len({told(row).text, pulling.text, answering.text}) == 3
+    held = told(replace(row, op_progress=Progress(step="Unschedulable: 0/3 nodes are available")))
+    assert len({told(row).text, pulling.text, answering.text, held.text}) == 4
     assert pulling.report == "pulling alpine:3"
+    assert held.report == "Unschedulable: 0/3 nodes are available"
     assert reached(pulling) == reached(told(row)) == [StepState.DONE, StepState.NOW, StepState.NEXT]
     assert reached(answering) == [StepState.DONE, StepState.DONE, StepState.NOW]
 

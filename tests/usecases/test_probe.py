@@ -17,6 +17,7 @@ from codehub.usecases.self_check import (
     CAN_READ,
     CONNECT,
     FRONT_DOOR,
+    MORE_PROCESSES,
     OWNER,
     PRIVILEGES,
     Finding,
@@ -39,6 +40,7 @@ class House:
         self.isolates = isolates
         self.network_isolated = network_isolated
         self.front_door = FRONT_DOOR
+        self.not_promised: dict[str, str] = {}
         self.findings: list[Finding] = []
 
     async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
@@ -71,6 +73,7 @@ class House:
                 self.isolates,
                 self.network_isolated,
                 {("gateway", 5432): "the database"},
+                not_promised=self.not_promised,
             ),
             timeout_seconds=timeout,
             try_port=self.try_port,
@@ -221,3 +224,15 @@ def test_a_network_that_cannot_be_tried_is_not_called_closed() -> None:
     found = examined_behind_walls("no bash").findings
     assert [one.name for one in found if one.verdict is Verdict.FAIL] == ["probe"]
     assert "probe: isolation" not in {one.name for one in found}
+
+
+@in_virtual_time
+async def test_what_the_runtime_cannot_limit_is_a_warning_and_says_who_can() -> None:
+    house = House([MORE_PROCESSES], network_isolated=True)
+    house.not_promised = {MORE_PROCESSES: "Limit it on the nodes."}
+    house.stage.start("me")
+    await house.examined()
+    await house.stage.kill("me")
+    found = {finding.name: finding for finding in house.findings}["probe: isolation"]
+    assert (found.verdict, found.advice) == (Verdict.WARN, "Limit it on the nodes.")
+    assert MORE_PROCESSES in found.seen

@@ -30,7 +30,7 @@ from codehub.domain.workspace import Workspace
 from codehub.job.store import parse_store
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
-from codehub.usecases.self_check import Probe, ProbeEnvironment, StepFailed
+from codehub.usecases.self_check import MORE_PROCESSES, Probe, ProbeEnvironment, StepFailed
 
 PORT_TRY_SECONDS = 3.0
 _NO_POLICIES = (
@@ -118,7 +118,14 @@ async def probe_environment(services: Services) -> ProbeEnvironment:
     if isinstance(runtime, KubernetesRuntime):
         hidden["/var/run/secrets/kubernetes.io/serviceaccount/token"] = "a token of the cluster's"
         named = platform_addresses(settings, None) | addresses_beyond_reach(os.environ)
-        return ProbeEnvironment(hidden, isolates=True, network_isolated=True, addresses=named, advice=_NO_POLICIES)
+        return ProbeEnvironment(
+            hidden,
+            isolates=True,
+            network_isolated=True,
+            addresses=named,
+            advice=_NO_POLICIES,
+            not_promised={MORE_PROCESSES: "Set podPidsLimit in the configuration of the nodes' kubelets."},
+        )
     if not isinstance(runtime, DockerRuntime):
         return ProbeEnvironment(hidden, await runtime.isolates())
     hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}

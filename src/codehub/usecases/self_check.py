@@ -38,12 +38,13 @@ PRIVILEGES = {
 
 CAN_CONNECT = "bash -c '</dev/tcp/127.0.0.1/9' 2>&1 | grep -q refused"
 CONNECT = 'timeout 3 bash -c "</dev/tcp/$1/$2"'
+MORE_PROCESSES = "more processes than its share"
 BEYOND_LIMITS = {
     """\
 most=$(cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null | head -n 1)
 case $most in ''|max) exit 0 ;; esac
 i=0; while [ $i -le $most ] && [ $i -lt 5000 ]; do sleep 9 & i=$((i+1)); done
-""": "more processes than its share",
+""": MORE_PROCESSES,
     """\
 most=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -n 1)
 case $most in ''|max) exit 0 ;; esac
@@ -165,6 +166,8 @@ class ProbeEnvironment:
     network_isolated: bool = False
     addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
     advice: str = "Let nobody else in until this is closed, and report it."
+    not_promised: Mapping[str, str] = field(default_factory=dict)
+    """What the runtime cannot limit itself, and what an operator does about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +230,10 @@ class Probe:
         if taken is not None:
             tried.add(FRONT_DOOR)
             reached += [FRONT_DOOR] if taken else []
+        open_ends = {what: advice for what, advice in self.environment.not_promised.items() if what in reached}
+        reached = [what for what in reached if what not in open_ends]
+        if not reached and open_ends:
+            return warn("probe: isolation", f"not limited here: {', '.join(open_ends)}", " ".join(open_ends.values()))
         if not reached:
             return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(tried))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"

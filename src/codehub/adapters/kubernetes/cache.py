@@ -18,7 +18,7 @@ from codehub.domain.naming import WORKSPACE_LABEL
 
 log = structlog.get_logger(__name__)
 
-_FIRST_LIST_SECONDS = 15.0
+_FIRST_LIST_SECONDS = 45.0
 _AGAIN_SECONDS, _AGAIN_AT_MOST_SECONDS = 0.5, 15.0
 _MOST_GONE = 1000
 

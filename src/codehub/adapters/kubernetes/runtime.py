@@ -83,6 +83,7 @@ class KubernetesRuntime:
         self._readiness_probe = ReadinessProbe(self.endpoint)
         self._usage = PodUsage(cluster, manifests.ours(site, WORKSPACE))
         self._keys: dict[str, bytes] = {}
+        self._judged: dict[UUID, tuple[Manifest, ContainerSeen]] = {}
 
     async def close(self) -> None:
         await self._readiness_probe.close()
@@ -107,7 +108,19 @@ class KubernetesRuntime:
             return {}
         pods = await self.pods(WORKSPACE, ids)
         leaving = await self._leaving_claims(pods.values(), from_cache=ids is None)
-        return {key: await self._seen(pod, leaving) for key, pod in pods.items()}
+        if ids is not None:
+            return {key: self._seen(pod, leaving) for key, pod in pods.items()}
+        self._judged = {key: self._judged_anew(key, pod, leaving) for key, pod in pods.items()}
+        return {key: seen for key, (_, seen) in self._judged.items()}
+
+    def _judged_anew(self, key: UUID, pod: Manifest, leaving: set[str]) -> tuple[Manifest, ContainerSeen]:
+        """What is seen of a pod, which is not judged again while nothing of it has changed: of thousands, few have. Of
+        one that is ending, time alone changes what it means."""
+        before = self._judged.get(key)
+        changes = observations.is_terminating(pod) or _volume(pod) in leaving
+        if before is not None and before[0] is pod and before[1].known and not changes:
+            return before
+        return pod, self._seen(pod, leaving)
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         if ids is not None and not ids:
@@ -320,7 +333,7 @@ class KubernetesRuntime:
             claims = [claim for claim in found if claim is not None]
         return {claim["metadata"]["name"] for claim in claims if observations.is_terminating(claim)}
 
-    async def _seen(self, pod: Manifest, leaving: set[str]) -> ContainerSeen:
+    def _seen(self, pod: Manifest, leaving: set[str]) -> ContainerSeen:
         instance, volume = pod["metadata"]["uid"], _volume(pod)
         seen = observations.observe(pod, self.cluster.now)
         if volume in leaving and seen.state.meaning in (Meaning.RUNNING, Meaning.STARTING):

@@ -127,6 +127,8 @@ busy what is too busy.
 
 _STARTED: Final = ("", "started")
 """The steps of a start that say nothing of an image."""
+_WAITS: Final = ("pulling", "held")
+"""The steps of a start that waits for something, which its progress names."""
 
 _PLAIN: Final[Mapping[str, str]] = {
     "NONE": "the last step",
@@ -358,7 +360,7 @@ class _WorkspacePage:
             view,
             name="waiting",
             detail=trouble or self._say("starting.detail"),
-            report=report or (row.op_progress.step if row.op_progress and self._step() == "pulling" else ""),
+            report=report or (row.op_progress.step if row.op_progress and self._step() in _WAITS else ""),
             progress=self._bar(),
         )
 
@@ -367,7 +369,7 @@ class _WorkspacePage:
         row = self.row
         match row.operation:
             case Operation.STARTING if row.op_progress is not None and row.op_progress.step not in _STARTED:
-                return "pulling"
+                return "pulling" if row.op_progress.step.startswith("pulling ") else "held"
             case Operation.STARTING if self._is_up:
                 return "answering"
             case Operation.ARCHIVING if row.home.deleting_volume:
