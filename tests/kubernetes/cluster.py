@@ -436,7 +436,7 @@ def down() -> None:
     for mount in reversed(Path("/proc/mounts").read_text().splitlines()):
         if mount.split()[1].startswith(f"{RUN}/"):
             run("umount", mount.split()[1])
-    for group in _cgroups():
+    for group in Path("/sys/fs/cgroup").glob(f"*{CGROUP}"):
         _remove_groups(group)
     shutil.rmtree(RUN)
 

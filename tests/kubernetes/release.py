@@ -134,14 +134,14 @@ class Release:
             yield client
 
     def opened(self, http: httpx.Client, workspace: str) -> int:
-        """The status of the IDE's page, opened as the dashboard does: by a ticket, at the workspace's own host."""
+        """The status of the IDE's health page, come to as the dashboard does: by a ticket, at the workspace's host."""
         ticket = httpx.URL(http.post(f"/api/v1/workspaces/{workspace}/ticket", json={}).json()["url"])
         host = f"{ticket.host}:{ticket.port}"
         with httpx.Client(base_url=self.address, headers={"Host": host}, timeout=60, trust_env=False) as browser:
             entered = browser.get(ticket.raw_path.decode())
             cookies = [one.partition(";")[0] for one in entered.headers.get_list("set-cookie")]
             assert cookies, entered.text
-            return browser.get("/", headers={"Cookie": "; ".join(cookies)}).status_code
+            return browser.get("/healthz", headers={"Cookie": "; ".join(cookies)}).status_code
 
 
 def becomes(http: httpx.Client, workspace: str, phase: str) -> None:

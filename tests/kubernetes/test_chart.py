@@ -275,6 +275,13 @@ def test_each_process_has_these_rights_and_no_others(objects: list[Manifest], co
     assert subjects == [{"kind": "ServiceAccount", "name": f"codehub-{component}", "namespace": "hub"}]
 
 
+def test_metrics_of_pods_are_read_only_if_wished() -> None:
+    objects = render({**EXTERNAL, "rbac": {"metrics": True}})
+    reading = {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]}
+    having = {role["metadata"]["name"] for role in of_kind(objects, "Role") if reading in role["rules"]}
+    assert having == {"codehub-coordinator", "codehub-api"}
+
+
 def test_outside_of_the_namespace_there_is_one_right(objects: list[Manifest]) -> None:
     (role,) = of_kind(objects, "ClusterRole")
     namespaces = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system", "hub"]}
