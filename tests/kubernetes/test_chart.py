@@ -115,7 +115,7 @@ def test_every_setting_can_be_set_or_says_which_value_decides_it() -> None:
 
 
 def test_what_is_decided_elsewhere_is_a_setting_and_the_value_exists() -> None:
-    assert {name for name in elsewhere() if not name.startswith(("AWS_", "CODEHUB_KUBERNETES_"))} <= all_settings()
+    assert {name for name in elsewhere() if not name.startswith("AWS_")} <= all_settings()
     for told in elsewhere().values():
         value = re.match(r"value (\w+)(?:\.(\w+))?", told)
         assert value is None or schema_of(tuple(part for part in value.groups() if part))
@@ -249,13 +249,13 @@ def test_workspaces_let_in_codehub_s_own_pods_alone(objects: list[Manifest]) -> 
 READ = {"get", "list", "watch"}
 RIGHTS = {
     "coordinator": {
-        "pods": READ | {"create", "delete", "patch"},
+        "pods": READ | {"create", "delete"},
         "pods/log": {"get"},
         "persistentvolumeclaims": READ | {"create", "delete", "patch"},
         "jobs": READ | {"create", "delete"},
         "secrets": {"get", "list", "create", "delete", "patch"},
         "events": {"list"},
-        "networkpolicies": {"get", "list", "create", "delete", "patch"},
+        "networkpolicies": {"list", "create", "delete"},
     },
     "api": {"pods": READ, "pods/log": {"get"}, "secrets": {"get"}},
     "proxy": {"pods": READ, "secrets": {"get"}},

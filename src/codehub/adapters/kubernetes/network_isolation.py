@@ -63,10 +63,8 @@ class NetworkIsolation:
 
     async def take_down(self) -> None:
         """Removes the policies, once nothing is there any more that they are for."""
-        for wanted in manifests.network_policies(self._site):
-            found = await self._cluster.get(POLICIES, wanted["metadata"]["name"])
-            if found is not None:
-                await self._cluster.delete(POLICIES, wanted["metadata"]["name"], found["metadata"]["uid"])
+        for found in (await self._cluster.list(POLICIES, self._ours))[0]:
+            await self._cluster.delete(POLICIES, found["metadata"]["name"], found["metadata"]["uid"])
         self._stood_at = float("-inf")
 
     async def _put_right(self) -> list[str]:
