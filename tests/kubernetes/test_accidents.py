@@ -98,7 +98,7 @@ async def test_a_pod_deleted_by_hand_is_gone_and_started_anew_on_the_same_home(
     assert place.content(spec.volume) == [7]
 
 
-async def test_a_claim_deleted_by_hand_is_no_home_and_its_container_is_unknown(
+async def test_a_claim_deleted_by_hand_is_unknown_while_its_pod_has_it_and_then_lost(
     place: KubernetesPlace, runtime: KubernetesRuntime, spec: ContainerSpec
 ) -> None:
     await start(runtime, spec)
@@ -107,15 +107,22 @@ async def test_a_claim_deleted_by_hand_is_no_home_and_its_container_is_unknown(
     assert found is not None
     assert (found.known, found.state) == (False, "ClaimDeleted")
     assert "lives only as long as the pod" in found.detail
-    assert not await runtime.volumes([spec.workspace_id])
+    there = await runtime.volumes([spec.workspace_id])
+    assert spec.volume in there[spec.workspace_id]
     with pytest.raises(BackendError) as refused:
         await runtime.start_container(spec)
     assert refused.value.reason is ErrorReason.MISMATCH
 
     async def whole_look_agrees() -> bool:
-        return (await runtime.containers())[spec.workspace_id] == found and not await runtime.volumes()
+        return (await runtime.containers())[spec.workspace_id] == found and await runtime.volumes() == there
 
     await eventually(whole_look_agrees)
+    await runtime.remove_container(spec.workspace_id)
+
+    async def is_gone() -> bool:
+        return not await runtime.volumes([spec.workspace_id]) and not await runtime.volumes()
+
+    await eventually(is_gone)
 
 
 async def test_a_claim_is_not_deleted_while_a_pod_of_anybody_s_names_it(

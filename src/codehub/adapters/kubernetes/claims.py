@@ -1,11 +1,12 @@
 """Homes as PersistentVolumeClaims. The mark of a volume is its claim's UID.
 
 Deleting a claim cannot be taken back: one that a pod still has stays Terminating until that pod ends, and then is gone.
-So it is asked for only when no pod at all names it. A claim that is Terminating is no volume any more.
+So it is asked for only when no pod at all names it. A claim that is Terminating is no volume any more once no pod of
+ours has it.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 import structlog
@@ -32,14 +33,9 @@ class Claims:
         self._site = site
         self._known = known
 
-    async def volumes(self, ids: Collection[UUID] | None) -> Mapping[UUID, Mapping[str, str]]:
-        claims = await self._known.all() if ids is None else await self._asked(list(ids))
-        found: dict[UUID, dict[str, str]] = {}
-        for claim in claims:
-            key = owner(claim)
-            if key is not None and not is_terminating(claim):
-                found.setdefault(key, {})[claim["metadata"]["name"]] = claim["metadata"]["uid"]
-        return found
+    async def found(self, ids: Collection[UUID] | None) -> Iterable[Manifest]:
+        """The claims of all workspaces as they are known, or of `ids` as they are now, Terminating ones too."""
+        return await self._known.all() if ids is None else await self._asked(list(ids))
 
     async def own(self, workspace_id: UUID, name: str) -> Manifest | None:
         """The claim, if it is there and that workspace's, Terminating or not."""

@@ -126,7 +126,23 @@ class KubernetesRuntime:
         if ids is not None and not ids:
             return {}
         self.cache.begin()
-        return await self.claims.volumes(ids)
+        claims = list(await self.claims.found(ids))
+        held = await self._held(claims, ids)
+        found: dict[UUID, dict[str, str]] = {}
+        for claim in claims:
+            key, name = owner(claim), claim["metadata"]["name"]
+            if key is not None and (name in held or not observations.is_terminating(claim)):
+                found.setdefault(key, {})[name] = claim["metadata"]["uid"]
+        return found
+
+    async def _held(self, claims: Collection[Manifest], ids: Collection[UUID] | None) -> set[str]:
+        """The names of Terminating claims that a pod of ours still has: what is in them is there until it ends, so they
+        are not lost yet."""
+        leaving = {claim["metadata"]["name"] for claim in claims if observations.is_terminating(claim)}
+        if not leaving:
+            return set()
+        pods = [*(await self.pods(WORKSPACE, ids)).values(), *(await self.pods(JOB, ids)).values()]
+        return {_volume(pod) for pod in pods if not observations.ended(pod)} & leaving
 
     async def answers(self, workspace_id: UUID) -> bool:
         endpoint = await self.endpoint(workspace_id)
