@@ -361,10 +361,8 @@ async def test_a_memory_runtime_can_be_one_without_sudo() -> None:
     await test_sudo_is_given_or_nothing_starts(place.runtime(), workspace_id)
 
 
-def may_tell(runtime: Runtime) -> None:
-    """Skips what a cluster does not tell: its CPU and memory are told by an API that it may have, its disks by none."""
-    if runtime.name == "kubernetes":
-        pytest.skip("this cluster does not tell what workspaces use, which the port allows")
+where_usage_is_told = pytest.mark.parametrize("place", KINDS[:-1], indirect=True)
+"""A cluster tells CPU and memory by an API that it may have, and disks by none; the port allows it."""
 
 
 async def test_what_does_not_run_uses_nothing_that_is_known(
@@ -380,8 +378,8 @@ async def test_what_does_not_run_uses_nothing_that_is_known(
     assert not await runtime.disk_usage([spec.workspace_id], 10.0)
 
 
+@where_usage_is_told
 async def test_cpu_and_memory_are_counted_from_the_start(runtime: Runtime, spec: ContainerSpec) -> None:
-    may_tell(runtime)
     await start(runtime, spec)
     await eventually(lambda: runtime.answers(spec.workspace_id))
     first = (await runtime.compute_usage([spec.workspace_id, uuid4()]))[spec.workspace_id]
@@ -402,8 +400,8 @@ async def test_cpu_and_memory_are_counted_from_the_start(runtime: Runtime, spec:
     await eventually(worked)
 
 
+@where_usage_is_told
 async def test_a_limit_on_cpu_and_memory_is_told_where_there_is_one(runtime: Runtime, spec: ContainerSpec) -> None:
-    may_tell(runtime)
     share = Resources(cpu=0.5, memory_bytes=256 << 20)
     await start(runtime, replace(spec, share=share))
     await eventually(lambda: runtime.answers(spec.workspace_id))
@@ -413,8 +411,8 @@ async def test_a_limit_on_cpu_and_memory_is_told_where_there_is_one(runtime: Run
     assert found.cpu_limit == (share.cpu if is_held_to_it else len(os.sched_getaffinity(0)))
 
 
+@where_usage_is_told
 async def test_what_a_home_holds_is_counted(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
-    may_tell(runtime)
     await start(runtime, spec)
     await eventually(lambda: runtime.answers(spec.workspace_id))
     before = (await runtime.disk_usage([spec.workspace_id, uuid4()], 30.0))[spec.workspace_id]
@@ -429,8 +427,8 @@ async def test_what_a_home_holds_is_counted(place: Place, runtime: Runtime, spec
     assert 3 << 20 <= after.used_bytes - before.used_bytes < 4 << 20
 
 
+@where_usage_is_told
 async def test_homes_are_counted_apart(place: Place, runtime: Runtime) -> None:
-    may_tell(runtime)
     specs = [ContainerSpec(key, volume_name(key, 1), "") for key in (uuid4(), uuid4())]
     for number, spec in enumerate(specs):
         await runtime.create_volume(spec.workspace_id, spec.volume)
@@ -443,8 +441,8 @@ async def test_homes_are_counted_apart(place: Place, runtime: Runtime) -> None:
     assert list(only) == [specs[1].workspace_id]
 
 
+@where_usage_is_told
 async def test_there_may_be_no_time_to_count(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
-    may_tell(runtime)
     await start(runtime, spec)
     await eventually(lambda: runtime.answers(spec.workspace_id))
     place.fill(spec.volume, 1 << 20)
