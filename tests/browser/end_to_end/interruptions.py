@@ -7,11 +7,12 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import psutil
 from playwright.async_api import Error
 
+from codehub.domain.failures import HOLD_SECONDS
 from tests.browser.end_to_end.browser_user import arrived, until
 from tests.browser.end_to_end.installation import Installation, Workspace
 from tests.proxy.recording.workbench import FILES, Tab
@@ -107,13 +108,21 @@ async def idle(notes: Notes, hub: Installation) -> None:
 
 
 async def killed(notes: Notes, hub: Installation) -> None:
-    """Everything of it at once. It is started again by itself, and so is the editor."""
+    """Everything of it at once. It is started again by itself, and so is the editor. One that dies again and again right
+    after its start is given up, so the next time it has run for a while."""
     del hub
     page = notes.tab.page
+    if notes.desk.starts() > 1:
+        await until(lambda: _has_held(notes.desk), "a start that has held", SETTLES, notes.desk.shown)
     async with page.expect_navigation(url=re.compile(r"/\?folder="), wait_until="commit"):
         notes.desk.kill()
     await arrived(page)
     await notes.are_on_disk()
+
+
+def _has_held(desk: Workspace) -> bool:
+    since = datetime.fromisoformat(desk.shown()["phase_changed_at"])
+    return (datetime.now(UTC) - since).total_seconds() > HOLD_SECONDS
 
 
 async def lid_closed(notes: Notes, hub: Installation) -> None:
