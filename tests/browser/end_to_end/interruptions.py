@@ -108,8 +108,8 @@ async def idle(notes: Notes, hub: Installation) -> None:
 
 
 async def killed(notes: Notes, hub: Installation) -> None:
-    """Everything of it at once. It is started again by itself, and so is the editor. One that dies again and again right
-    after its start is given up, so the next time it has run for a while."""
+    """Everything of it at once. It is started again by itself, and so is the editor. One that dies again and again
+    right after its start is given up, so the next time it has run for a while."""
     del hub
     page = notes.tab.page
     if notes.desk.starts() > 1:
