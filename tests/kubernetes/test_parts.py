@@ -2,20 +2,61 @@
 
 import subprocess
 import sys
+from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from codehub.adapters.kubernetes.cache import owner
 from codehub.adapters.kubernetes.claims import claims_of, quantity
-from codehub.adapters.kubernetes.cluster import JOBS, NAMESPACES, PODS, Access
+from codehub.adapters.kubernetes.cluster import CLAIMS, JOBS, NAMESPACES, PODS, Access, Manifest
 from codehub.adapters.kubernetes.jobs import store_environment
+from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, workspace
+from codehub.adapters.kubernetes.runtime import KubernetesRuntime
 from codehub.adapters.kubernetes.usage import limits, used
 from codehub.bootstrap.kubernetes import must_reach_archives
 from codehub.domain.errors import BackendError
+from codehub.ports.runtime import ContainerSpec, Pulling
 from codehub.settings import SettingsError, load_settings
+from tests.kubernetes.memory_cluster import NOW, MemoryCluster
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")
+SITE = KubernetesSite("here", "ide:1", "codehub:1")
+SPEC = ContainerSpec(KEY, "ws-home", "")
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    """A cluster that has the workspace's claim and nothing else."""
+    found = MemoryCluster()
+    found.put(CLAIMS, claim(SITE, KEY, SPEC.volume, None))
+    return found
+
+
+@pytest.fixture
+def runtime(cluster: MemoryCluster) -> KubernetesRuntime:
+    return KubernetesRuntime(cluster, SITE)
+
+
+def put_pod(cluster: MemoryCluster, age: float = 0.0, /, **status: Any) -> Manifest:
+    """The workspace's pod on a node, made so many seconds ago, with that status."""
+    pod = workspace(SITE, SPEC, "ws-start-1")
+    pod["metadata"]["creationTimestamp"] = (NOW - timedelta(seconds=age)).isoformat()
+    pod["spec"]["nodeName"] = "n-1"
+    return cluster.put(PODS, {**pod, "status": {"phase": "Pending", **status}})
+
+
+def container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "workspace", "image": "ide:1", "state": state}]
+
+
+RUNS: dict[str, Any] = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": container(running={})}
+
+
+def graces(cluster: MemoryCluster) -> list[int | None]:
+    """The grace that each pod had which was deleted."""
+    return [effect[3] for effect in cluster.effects if effect[:2] == ("delete", "pods")]
 
 
 @pytest.mark.parametrize(
@@ -89,3 +130,25 @@ def test_a_process_without_a_cluster_does_not_carry_its_library() -> None:
     program = "import sys, codehub.bootstrap.services; print('kubernetes_asyncio' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said == "False\n"
+
+
+async def test_a_pod_that_may_run_is_never_deleted_without_grace(
+    cluster: MemoryCluster, runtime: KubernetesRuntime
+) -> None:
+    await runtime.end(put_pod(cluster, **RUNS), 0)
+    await runtime.end(put_pod(cluster, phase="Failed", reason="Evicted"), 0)
+    assert graces(cluster) == [1, 1]
+    await runtime.end(put_pod(cluster, phase="Failed", containerStatuses=container(terminated={"exitCode": 3})), 0)
+    assert graces(cluster) == [1, 1, 0]
+
+
+async def test_a_container_that_cannot_be_made_is_waited_for_and_then_removed_with_grace(
+    cluster: MemoryCluster, runtime: KubernetesRuntime
+) -> None:
+    status = container(waiting={"reason": "RunContainerError", "message": "busy"})
+    put_pod(cluster, 100.0, containerStatuses=status)
+    assert await runtime.start_container(SPEC) == Pulling("CreateContainerWaiting: busy")
+    put_pod(cluster, 130.0, containerStatuses=status)
+    with pytest.raises(BackendError, match="cannot be made: busy"):
+        await runtime.start_container(SPEC)
+    assert graces(cluster) == [1]

@@ -115,9 +115,9 @@ class KubernetesRuntime:
 
     def _judged_anew(self, key: UUID, pod: Manifest, leaving: set[str]) -> tuple[Manifest, ContainerSeen]:
         """What is seen of a pod, which is not judged again while nothing of it has changed: of thousands, few have. Of
-        one that is ending, time alone changes what it means."""
+        one that is ending, or whose container waits, time alone changes what it means."""
         before = self._judged.get(key)
-        changes = observations.is_terminating(pod) or _volume(pod) in leaving
+        changes = observations.is_terminating(pod) or _volume(pod) in leaving or bool(observations.waiting(pod))
         if before is not None and before[0] is pod and before[1].known and not changes:
             return before
         return pod, self._seen(pod, leaving)
@@ -273,17 +273,17 @@ class KubernetesRuntime:
         beside = await self._pod(spec.workspace_id)
         node = None if beside is None else beside["spec"].get("nodeName")
         pod = await self.cluster.create(PODS, manifests.probe(self.site, spec, name, argv, node))
+        found: Manifest | None = pod
         try:
             async with asyncio.timeout(seconds):
-                while True:
-                    found = await self.cluster.get(PODS, name)
-                    if found is None or observations.ended(found):
-                        break
+                while found is not None and not observations.ended(found):
                     await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                    found = await self.cluster.get(PODS, name)
             code = None if found is None else observations.exit_code(found)
             return (1 if code is None else code), await self.cluster.log(name, MAIN, _PROBE_LINES)
         finally:
-            await asyncio.shield(self.cluster.delete(PODS, name, pod["metadata"]["uid"], grace_seconds=0))
+            grace = 0 if found is not None and observations.has_stopped(found) else 1
+            await asyncio.shield(self.cluster.delete(PODS, name, pod["metadata"]["uid"], grace_seconds=grace))
 
     async def pods(self, role: str, ids: Collection[UUID] | None) -> dict[UUID, Manifest]:
         """The pods of a role by workspace: all as they are known, or those of `ids` as they are now."""
@@ -312,9 +312,12 @@ class KubernetesRuntime:
 
     async def end(self, pod: Manifest, grace_seconds: int | None = None) -> None:
         """Ends the pod and waits until it is gone. One that does not go may be on a node that is silent: then nobody
-        knows, and nothing has failed."""
+        knows, and nothing has failed. Without grace the server forgets a pod before its node has ended it, so one whose
+        container may run has a second at least."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         grace = manifests.GRACE_SECONDS if grace_seconds is None else grace_seconds
+        if not observations.has_stopped(pod):
+            grace = max(1, grace)
         try:
             await self.cluster.delete(PODS, name, uid, grace_seconds=grace)
         except Refusal as refusal:
@@ -331,7 +334,7 @@ class KubernetesRuntime:
                 detail = observations.observe(pod, self.cluster.now).detail or "it is Terminating"
                 message = f"pod {name} does not end: {detail}"
                 raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
-            if observations.ended(pod) and observations.exit_code(pod) is not None:
+            if observations.has_stopped(pod):
                 await self.cluster.delete(PODS, name, uid, grace_seconds=0)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
@@ -379,7 +382,7 @@ class KubernetesRuntime:
     async def _clear_the_way(self, present: Manifest) -> None:
         """Removes a pod that has ended, and waits for one that is about to. Deferred if it does not go."""
         try:
-            await self.end(present, 0 if observations.ended(present) else None)
+            await self.end(present, 0 if observations.has_stopped(present) else None)
         except BackendError as error:
             if error.reason is ErrorReason.UNREACHABLE and not isinstance(error, Unreachable):
                 raise Deferred(str(error)) from error
@@ -452,7 +455,7 @@ class KubernetesRuntime:
             case Meaning.UNKNOWN:
                 raise Deferred(seen.detail)
             case Meaning.REFUSED:
-                await self.end(pod, 0)
+                await self.end(pod, 1)
                 raise refused(pod, seen)
             case Meaning.STARTING:
                 await self._hold_to_deadline(pod, seen)
@@ -478,7 +481,7 @@ class KubernetesRuntime:
         waited = 0.0 if begun is None else (self.cluster.now - begun).total_seconds()
         if seen.state is not observations.UNSCHEDULABLE or waited < limit:
             return
-        await self.end(pod, 0)
+        await self.end(pod, 1)
         message = f"no node had room for the workspace within {limit:.0f} s: {seen.detail}"
         context = {"operation": "STARTING", "elapsed_seconds": round(waited), "limit_seconds": round(limit)}
         raise BackendError(message, reason=ErrorReason.TIMEOUT, **context)
