@@ -291,7 +291,7 @@ def test_a_job() -> None:
 
 def test_the_policies_around_workspaces_and_jobs() -> None:
     site = replace(SITE, reachable=("10.1.0.0/16", "192.168.1.10:3000"), own_namespace="codehub")
-    around = {one["metadata"]["name"]: one["spec"] for one in network_policies(site)}
+    around = {one["metadata"]["name"].rpartition("-")[0]: one["spec"] for one in network_policies(site)}
     outside = [
         {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
         {
@@ -334,6 +334,14 @@ def test_the_policies_around_workspaces_and_jobs() -> None:
     }
     from_everywhere = network_policies(SITE)[0]["spec"]["ingress"]
     assert from_everywhere == [{"ports": [{"protocol": "TCP", "port": 61079}]}]
+
+
+def test_a_policy_that_is_otherwise_has_another_name() -> None:
+    names = [one["metadata"]["name"] for one in network_policies(SITE)]
+    assert names == [one["metadata"]["name"] for one in network_policies(SITE)]
+    others = [one["metadata"]["name"] for one in network_policies(replace(SITE, reachable=("10.1.0.0/16",)))]
+    assert [name == other for name, other in zip(names, others, strict=True)] == [False, False, True]
+    assert all(len(name) <= 63 for name in names)
 
 
 def test_what_the_server_adds_is_no_difference_and_what_others_change_is() -> None:

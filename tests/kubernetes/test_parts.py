@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -10,13 +11,14 @@ import pytest
 
 from codehub.adapters.kubernetes.cache import owner
 from codehub.adapters.kubernetes.claims import claims_of, quantity
-from codehub.adapters.kubernetes.cluster import CLAIMS, JOBS, NAMESPACES, PODS, Access, Manifest
+from codehub.adapters.kubernetes.cluster import CLAIMS, JOBS, NAMESPACES, PODS, POLICIES, Access, Manifest
 from codehub.adapters.kubernetes.jobs import store_environment
-from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, workspace
+from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, network_policies, workspace
+from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime
 from codehub.adapters.kubernetes.usage import limits, used
 from codehub.bootstrap.kubernetes import must_reach_archives
-from codehub.domain.errors import BackendError
+from codehub.domain.errors import BackendError, Deferred
 from codehub.ports.runtime import ContainerSpec, Pulling
 from codehub.settings import SettingsError, load_settings
 from tests.kubernetes.memory_cluster import NOW, MemoryCluster
@@ -152,3 +154,51 @@ async def test_a_container_that_cannot_be_made_is_waited_for_and_then_removed_wi
     with pytest.raises(BackendError, match="cannot be made: busy"):
         await runtime.start_container(SPEC)
     assert graces(cluster) == [1]
+
+
+async def test_a_policy_that_must_change_is_there_before_the_old_one_goes(cluster: MemoryCluster) -> None:
+    await NetworkIsolation(cluster, SITE).stand()
+    cluster.effects.clear()
+    await NetworkIsolation(cluster, replace(SITE, reachable=("10.1.0.0/16",))).stand()
+    assert [effect[0] for effect in cluster.effects] == ["create", "create", "delete", "delete"]
+    assert {effect[2].split("-")[1] for effect in cluster.effects} == {"workspace", "probe"}
+    assert await NetworkIsolation(cluster, replace(SITE, reachable=("10.1.0.0/16",))).missing() == []
+
+
+async def test_a_policy_that_somebody_opened_is_replaced_and_then_removed(cluster: MemoryCluster) -> None:
+    isolation = NetworkIsolation(cluster, SITE)
+    await isolation.stand()
+    opened = network_policies(SITE)[0]
+    opened["spec"]["egress"] = [{}]
+    cluster.put(POLICIES, opened)
+    assert await isolation.missing() == [opened["metadata"]["name"]]
+    cluster.effects.clear()
+    await NetworkIsolation(cluster, SITE).stand()
+    assert [effect[0] for effect in cluster.effects] == ["create", "delete"]
+    assert cluster.effects[1][2] == opened["metadata"]["name"]
+    assert await isolation.missing() == []
+
+
+async def test_a_policy_of_somebody_else_with_our_name_is_named(cluster: MemoryCluster) -> None:
+    theirs = network_policies(SITE)[0]
+    theirs["metadata"]["labels"] = {}
+    cluster.put(POLICIES, theirs)
+    with pytest.raises(Deferred, match=f"network policy {theirs['metadata']['name']} is there"):
+        await NetworkIsolation(cluster, SITE).stand()
+    report = await anext(NetworkIsolation(cluster, SITE).watch())
+    assert not report.holds
+
+
+async def test_a_probe_looks_at_the_policies_and_changes_none(
+    cluster: MemoryCluster, runtime: KubernetesRuntime
+) -> None:
+    with pytest.raises(Deferred, match="network policies are not up"):
+        await runtime.run_inside(SPEC, ["true"])
+    assert cluster.effects == []
+    await NetworkIsolation(cluster, replace(SITE, own_namespace="codehub")).stand()
+    cluster.effects.clear()
+    with pytest.raises(TimeoutError):
+        await runtime.run_inside(SPEC, ["true"], seconds=0.05)
+    assert [effect[1] for effect in cluster.effects] == ["pods", "pods"], (
+        "one that runs elsewhere made them its own way"
+    )

@@ -6,6 +6,8 @@ first three are wider, as in Docker. A storage job is root with five capabilitie
 """
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -362,17 +364,21 @@ def network_policies(site: KubernetesSite) -> list[Manifest]:
 
 
 def _policy(site: KubernetesSite, role: str, ingress: list[Manifest], egress: list[Manifest]) -> Manifest:
-    own = {INSTALL_LABEL: site.install_id, ROLE_LABEL: role}
+    """One policy. Its name tells what it says, so that the next can be made before the last is removed."""
+    spec: Manifest = {
+        "podSelector": {"matchLabels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: role}},
+        "policyTypes": ["Ingress", "Egress"],
+        **({"ingress": ingress} if ingress else {}),
+        **({"egress": egress} if egress else {}),
+    }
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]
+    name = f"codehub-{role}-{site.install_id[:12]}-{digest}"
+    own = {INSTALL_LABEL: site.install_id}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _named(f"codehub-{role}-{site.install_id[:12]}", {INSTALL_LABEL: site.install_id}),
-        "spec": {
-            "podSelector": {"matchLabels": own},
-            "policyTypes": ["Ingress", "Egress"],
-            **({"ingress": ingress} if ingress else {}),
-            **({"egress": egress} if egress else {}),
-        },
+        "metadata": _named(name, own),
+        "spec": spec,
     }
 
 

@@ -267,8 +267,9 @@ class KubernetesRuntime:
         return self.cache.hints(self._readiness_probe.heard)
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
-        """Runs a command confined exactly as the workspace's IDE is, and returns its exit code and output."""
-        await self.isolation.stand()
+        """Runs a command confined exactly as the workspace's IDE is, and returns its exit code and output.
+        Deferred if nobody has put up the network policies: whoever tries them does not mend them."""
+        await self.isolation.check()
         name = f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}"
         beside = await self._pod(spec.workspace_id)
         node = None if beside is None else beside["spec"].get("nodeName")
