@@ -244,7 +244,10 @@ def test_a_job() -> None:
             "parallelism": 1,
             "completions": 1,
             "template": {
-                "metadata": {"labels": own},
+                "metadata": {
+                    "labels": own,
+                    "annotations": {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"},
+                },
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,

@@ -154,3 +154,13 @@ def test_a_container_has_stopped_when_its_node_has_said_how() -> None:
     assert not o.has_stopped(pod("Failed", reason="Evicted")), "its container may still be ending"
     assert not o.has_stopped(pod("Running", state=RUNS))
     assert not o.has_stopped(pod("Running", state=ends(3))), "another container of the pod still runs"
+
+
+def test_a_sidecar_is_not_taken_for_the_pod_s_own_container() -> None:
+    sidecar = {"name": "istio-proxy", "state": ends(0, "Completed")}
+    seen = pod("Running", podIP="10.0.0.1", containerStatuses=[sidecar, {"name": "workspace", "state": RUNS}])
+    assert observe(seen, NOW).state is o.RUNNING
+    assert o.exit_code(seen) is None
+    job = pod("Failed", containerStatuses=[sidecar, {"name": "job", "state": ends(3)}])
+    assert o.exit_code(job) == 3
+    assert o.main_status(pod(containerStatuses=[sidecar])) == {}

@@ -39,6 +39,8 @@ CA_PLACE = "/etc/codehub"
 OWN_SHARE = Resources(cpu=2.0, memory_bytes=2 * GIB, disk_bytes=10 * GIB)
 _JOB_LIMITS = {"cpu": "2", "memory": str(GIB // 2), "ephemeral-storage": str(GIB)}
 _JOB_REQUESTS = {"cpu": "100m", "memory": str(128 * MIB)}
+_NO_SIDECARS = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
+"""What keeps service meshes out of a job's pod, which would not end beside a sidecar that runs on."""
 _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
 """What it takes to pack and unpack files of any owner, and nothing else of root's."""
 _SUDO_CAPABILITIES = (
@@ -346,7 +348,7 @@ def job(
         "containers": [container],
         "volumes": volumes,
     }
-    template = {"metadata": {"labels": own}, "spec": body}
+    template = {"metadata": {"labels": own, "annotations": dict(_NO_SIDECARS)}, "spec": body}
     work = {"backoffLimit": 0, "parallelism": 1, "completions": 1, "template": template}
     told = _named(job_name(spec.workspace_id), own)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": told, "spec": work}

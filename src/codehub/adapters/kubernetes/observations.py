@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from codehub.adapters.image_pull import pull_failure
+from codehub.adapters.kubernetes.manifests import JOB, MAIN
 from codehub.domain.errors import Unreachable
 
 Pod = Mapping[str, Any]
@@ -68,8 +69,9 @@ def status(pod: Pod) -> Mapping[str, Any]:
 
 
 def main_status(pod: Pod) -> Mapping[str, Any]:
-    """The status of the pod's own container; pods of ours have one, besides those that prepare it."""
-    return next(iter(status(pod).get("containerStatuses") or ()), {})
+    """The status of the pod's own container. A cluster may put others beside it, and in any order."""
+    every = status(pod).get("containerStatuses") or ()
+    return next((one for one in every if one.get("name") in (MAIN, JOB)), {})
 
 
 def waiting(pod: Pod) -> Mapping[str, Any]:
