@@ -1,5 +1,6 @@
 """Small parts of the kubernetes runtime: numbers, usage, whose pods name a claim, the store's variables, the import."""
 
+import asyncio
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from codehub.adapters.kubernetes.cache import owner
+from codehub.adapters.kubernetes.cache import ClusterCache, Followed, owner
 from codehub.adapters.kubernetes.claims import claims_of, quantity
 from codehub.adapters.kubernetes.cluster import CLAIMS, JOBS, NAMESPACES, PODS, POLICIES, Access, Manifest
 from codehub.adapters.kubernetes.jobs import store_environment
@@ -18,7 +19,7 @@ from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime
 from codehub.adapters.kubernetes.usage import limits, used
 from codehub.bootstrap.kubernetes import must_reach_archives
-from codehub.domain.errors import BackendError, Deferred
+from codehub.domain.errors import BackendError, Deferred, Unreachable
 from codehub.ports.runtime import ContainerSpec, Pulling
 from codehub.settings import SettingsError, load_settings
 from tests.kubernetes.memory_cluster import NOW, MemoryCluster
@@ -202,3 +203,36 @@ async def test_a_probe_looks_at_the_policies_and_changes_none(
     assert [effect[1] for effect in cluster.effects] == ["pods", "pods"], (
         "one that runs elsewhere made them its own way"
     )
+
+
+async def test_a_cache_goes_on_after_an_answer_that_nobody_expected(cluster: MemoryCluster) -> None:
+    cluster.broken = [KeyError("metadata")]
+    followed = Followed(cluster, CLAIMS, "", lambda _found: None)
+    task = asyncio.create_task(followed.follow())
+    assert [one["metadata"]["name"] for one in await followed.all()] == [SPEC.volume]
+    assert not task.done()
+    task.cancel()
+
+
+async def test_a_cache_whose_task_has_ended_is_begun_again(cluster: MemoryCluster) -> None:
+    cache = ClusterCache(cluster, "")
+    cache.begin()
+    before = list(cache.tasks.values())
+    cache.begin()
+    assert list(cache.tasks.values()) == before
+    before[0].cancel()
+    await asyncio.wait(before[:1])
+    cache.begin()
+    assert [one is other for one, other in zip(cache.tasks.values(), before, strict=True)] == [False, True, True]
+    assert await cache.pods.all() == []
+    await cache.close()
+
+
+async def test_a_cache_that_has_not_heard_for_long_knows_nothing(cluster: MemoryCluster) -> None:
+    followed = Followed(cluster, CLAIMS, "", lambda _found: None, fresh_seconds=0.2)
+    task = asyncio.create_task(followed.follow())
+    assert await followed.all()
+    await asyncio.sleep(0.3)
+    with pytest.raises(Unreachable, match="has not been heard from"):
+        await followed.all()
+    task.cancel()

@@ -8,7 +8,7 @@ below is loaded with the first connection, so that a process without a cluster d
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -169,10 +169,17 @@ class Cluster:
                 return found, str((page.get("metadata") or {}).get("resourceVersion", ""))
 
     async def watch(
-        self, kind: Kind, version: str, labels: str = "", fields: str = "", seconds: int = 60
+        self,
+        kind: Kind,
+        version: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 60,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
         """Yields what changes after `version`, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), for about `seconds`.
-        Expired if that version is too old; Unreachable if the connection breaks."""
+        Expired if that version is too old; Unreachable if the connection breaks. `opened` is called once the server has
+        agreed."""
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -186,6 +193,8 @@ class Cluster:
         async with self._talking(), await self._request("GET", path, patience=patience) as response:
             if response.status != OK:
                 raise _failed_watch(kind, response.status, await response.text())
+            if opened is not None:
+                opened()
             async for line in response.content:
                 if not line.endswith(b"\n"):
                     raise Unreachable("a watch was cut off", endpoint=ENDPOINT)
