@@ -13,13 +13,15 @@ import pytest
 from codehub.adapters.kubernetes.cache import ClusterCache, Followed, owner
 from codehub.adapters.kubernetes.claims import claims_of, quantity
 from codehub.adapters.kubernetes.cluster import CLAIMS, JOBS, NAMESPACES, PODS, POLICIES, Access, Manifest
-from codehub.adapters.kubernetes.jobs import store_environment
-from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, network_policies, workspace
+from codehub.adapters.kubernetes.jobs import KubernetesJobs, store_environment
+from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, job, network_policies, workspace
 from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime
 from codehub.adapters.kubernetes.usage import limits, used
 from codehub.bootstrap.kubernetes import must_reach_archives
-from codehub.domain.errors import BackendError, Deferred, Unreachable
+from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachable
+from codehub.domain.workspace import Progress
+from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Pulling
 from codehub.settings import SettingsError, load_settings
 from tests.kubernetes.memory_cluster import NOW, MemoryCluster
@@ -54,7 +56,11 @@ def container(**state: Any) -> list[dict[str, Any]]:
     return [{"name": "workspace", "image": "ide:1", "state": state}]
 
 
-RUNS: dict[str, Any] = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": container(running={})}
+RUNS: dict[str, Any] = {
+    "phase": "Running",
+    "podIP": "10.0.0.1",
+    "containerStatuses": container(running={"startedAt": NOW.isoformat()}),
+}
 
 
 def graces(cluster: MemoryCluster) -> list[int | None]:
@@ -236,3 +242,107 @@ async def test_a_cache_that_has_not_heard_for_long_knows_nothing(cluster: Memory
     with pytest.raises(Unreachable, match="has not been heard from"):
         await followed.all()
     task.cancel()
+
+
+JOB_SPEC = JobSpec(KEY, UUID("99999999-8888-7777-6666-555555555555"), JobKind.ARCHIVE, SPEC.volume, "k/home.tar.zst")
+SILENT = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+
+
+def put_job(cluster: MemoryCluster, *, leaving: bool = False, **status: Any) -> Manifest:
+    """The workspace's Job, which somebody may have deleted, with that status."""
+    made = job(SITE, JOB_SPEC, ["python"], "s3://homes", volume_is_there=True)
+    if leaving:
+        made["metadata"]["deletionTimestamp"] = NOW.isoformat()
+    return cluster.put(JOBS, {**made, "status": status})
+
+
+def put_job_pod(cluster: MemoryCluster, **status: Any) -> Manifest:
+    """The Job's pod, as the cluster makes it, with that status."""
+    made = cluster.objects[JOBS, f"ws-{KEY}-job"]
+    told = {"name": f"ws-{KEY}-job-x", "labels": made["metadata"]["labels"]}
+    told["ownerReferences"] = [{"kind": "Job", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}]
+    spec = {**made["spec"]["template"]["spec"], "nodeName": "n-1"}
+    return cluster.put(PODS, {"metadata": told, "spec": spec, "status": {"phase": "Pending", **status}})
+
+
+def job_container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "job", "image": "codehub:1", "state": state}]
+
+
+@pytest.fixture
+def jobs(runtime: KubernetesRuntime) -> KubernetesJobs:
+    return KubernetesJobs(runtime, "s3://homes", {})
+
+
+async def test_a_job_on_a_silent_node_runs_and_its_log_is_not_asked_for(
+    cluster: MemoryCluster, jobs: KubernetesJobs
+) -> None:
+    put_job(cluster)
+    put_job_pod(
+        cluster,
+        phase="Running",
+        conditions=SILENT,
+        containerStatuses=job_container(running={"startedAt": NOW.isoformat()}),
+    )
+    assert (await jobs.find([KEY]))[KEY].state is JobState.RUNNING
+    assert cluster.effects == []
+
+
+async def test_a_log_that_cannot_be_read_is_no_output(cluster: MemoryCluster, jobs: KubernetesJobs) -> None:
+    put_job(cluster)
+    running = {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "containerStatuses": job_container(running={"startedAt": NOW.isoformat()}),
+    }
+    pod = put_job_pod(cluster, **running)
+    cluster.logs[pod["metadata"]["name"]] = Unreachable("dial tcp: i/o timeout", endpoint="k8s-api", status_code=500)
+    found = (await jobs.find([KEY]))[KEY]
+    assert (found.state, found.progress) == (JobState.RUNNING, None)
+    cluster.logs[pod["metadata"]["name"]] = Unreachable("may not look at pods/log", endpoint="k8s-api", status_code=403)
+    with pytest.raises(Unreachable):
+        await jobs.find([KEY])
+
+
+async def test_a_job_that_is_deleted_runs_until_its_pod_has_ended(cluster: MemoryCluster, jobs: KubernetesJobs) -> None:
+    put_job(cluster, leaving=True)
+    put_job_pod(
+        cluster,
+        phase="Running",
+        podIP="10.0.0.1",
+        containerStatuses=job_container(running={"startedAt": NOW.isoformat()}),
+    )
+    assert (await jobs.find([KEY]))[KEY].state is JobState.RUNNING
+    put_job_pod(cluster, phase="Failed", containerStatuses=job_container(terminated={"exitCode": 137}))
+    assert not await jobs.find([KEY])
+
+
+@pytest.mark.parametrize("ending", ["Failed", "Complete"])
+async def test_a_job_that_ended_and_whose_pod_is_gone_was_interrupted(
+    cluster: MemoryCluster, jobs: KubernetesJobs, ending: str
+) -> None:
+    put_job(cluster)
+    assert (await jobs.find([KEY]))[KEY].state is JobState.RUNNING
+    put_job(cluster, conditions=[{"type": ending, "status": "True"}])
+    found = (await jobs.find([KEY]))[KEY]
+    assert (found.state, found.reason) == (JobState.FAILED, ErrorReason.UNREACHABLE)
+
+
+async def test_why_a_job_waits_is_its_step(cluster: MemoryCluster, jobs: KubernetesJobs) -> None:
+    put_job(cluster)
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    put_job_pod(cluster, conditions=[no_room])
+    assert (await jobs.find([KEY]))[KEY].progress == Progress(step="Unschedulable: 0/3 nodes")
+
+
+async def test_no_workspace_starts_while_a_job_has_its_home(cluster: MemoryCluster, runtime: KubernetesRuntime) -> None:
+    put_job(cluster)
+    put_job_pod(
+        cluster,
+        phase="Running",
+        podIP="10.0.0.1",
+        containerStatuses=job_container(running={"startedAt": NOW.isoformat()}),
+    )
+    with pytest.raises(Deferred, match=f"pod ws-{KEY}-job-x"):
+        await runtime.start_container(SPEC)
+    assert ("create", "pods", f"ws-{KEY}") not in cluster.effects

@@ -63,6 +63,11 @@ class Seen:
     state: State
     detail: str
 
+    @property
+    def words(self) -> str:
+        """What the pod waits for, in one line."""
+        return f"{self.state.name}: {self.detail}" if self.detail else self.state.name
+
 
 def status(pod: Pod) -> Mapping[str, Any]:
     return pod.get("status") or {}

@@ -17,7 +17,7 @@ import structlog
 
 from codehub.adapters.kubernetes import manifests, observations
 from codehub.adapters.kubernetes.cache import ClusterCache, owner
-from codehub.adapters.kubernetes.claims import AT_ONCE, Claims
+from codehub.adapters.kubernetes.claims import AT_ONCE, Claims, claims_of
 from codehub.adapters.kubernetes.cluster import (
     CLAIMS,
     CONFLICT,
@@ -203,6 +203,7 @@ class KubernetesRuntime:
         pod = await self._pod(spec.workspace_id)
         made = pod is None or observations.ended(pod) or observations.is_terminating(pod)
         if made:
+            await self._wait_for_jobs(spec)
             await self.claims.grow(claim, spec.share.disk_bytes)
             pod = await self._made(spec)
         if pod is not None and not _is_settled(pod):
@@ -460,7 +461,7 @@ class KubernetesRuntime:
                 raise refused(pod, seen)
             case Meaning.STARTING:
                 await self._hold_to_deadline(pod, seen)
-        return Pulling(f"{seen.state.name}: {seen.detail}" if seen.detail else seen.state.name)
+        return Pulling(seen.words)
 
     async def examined(self, pod: Manifest) -> Seen:
         """What the pod's status means, with its events where those tell more."""
@@ -508,6 +509,12 @@ class KubernetesRuntime:
                 return  # it has ended: the next look says how
         message = f"the workspace's secrets could not be handed over: {failure}"
         raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
+
+    async def _wait_for_jobs(self, spec: ContainerSpec) -> None:
+        """Raises Deferred while a job's pod that has not ended has the home: two would write to it."""
+        for pod in await self._listed(JOB, [spec.workspace_id]):
+            if spec.volume in claims_of(pod) and not observations.ended(pod):
+                raise Deferred(f"pod {pod['metadata']['name']} of a storage job still has the home")
 
     async def _release_ended_job(self, workspace_id: UUID, name: str) -> bool:
         """Removes a job that has ended and whose pod still names the claim, which it needs no more. False: there is no
