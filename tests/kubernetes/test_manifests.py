@@ -292,6 +292,16 @@ def test_a_job() -> None:
     assert "/volumes/ws-home" in without["containers"][0]["command"]
 
 
+def test_a_job_runs_where_its_template_s_pods_do() -> None:
+    tolerated = {"key": "ides", "operator": "Exists"}
+    options = KubernetesOptions(node_selector={"pool": "ides"}, tolerations=(tolerated,), command=("serve",))
+    spec = JobSpec(KEY, OP, JobKind.RESTORE, "ws-home", "k", kubernetes=options)
+    made = job(SITE, spec, ["python"], "s3://homes", volume_is_there=True)["spec"]["template"]["spec"]
+    assert made["nodeSelector"] == {"pool": "ides"}
+    assert tolerated in made["tolerations"]
+    assert made["containers"][0]["command"][0] == "python"
+
+
 def test_the_policies_around_workspaces_and_jobs() -> None:
     site = replace(SITE, reachable=("10.1.0.0/16", "192.168.1.10:3000"), own_namespace="codehub")
     around = {one["metadata"]["name"].rpartition("-")[0]: one["spec"] for one in network_policies(site)}

@@ -348,6 +348,10 @@ def job(
         "containers": [container],
         "volumes": volumes,
     }
+    if spec.kubernetes.node_selector:
+        body["nodeSelector"] = dict(spec.kubernetes.node_selector)
+    if spec.kubernetes.tolerations:
+        body["tolerations"] = [dict(one) for one in spec.kubernetes.tolerations]
     template = {"metadata": {"labels": own, "annotations": dict(_NO_SIDECARS)}, "spec": body}
     work = {"backoffLimit": 0, "parallelism": 1, "completions": 1, "template": template}
     told = _named(job_name(spec.workspace_id), own)
