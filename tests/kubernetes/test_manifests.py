@@ -254,6 +254,10 @@ def test_a_job() -> None:
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": 1,
                     "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": SECCOMP},
+                    "tolerations": [
+                        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+                        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+                    ],
                     "containers": [
                         {
                             "name": "job",

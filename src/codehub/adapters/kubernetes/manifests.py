@@ -41,6 +41,12 @@ _JOB_LIMITS = {"cpu": "2", "memory": str(GIB // 2), "ephemeral-storage": str(GIB
 _JOB_REQUESTS = {"cpu": "100m", "memory": str(128 * MIB)}
 _NO_SIDECARS = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
 """What keeps service meshes out of a job's pod, which would not end beside a sidecar that runs on."""
+_STAYS_ON_SILENT_NODE = tuple(
+    {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute"}
+    for taint in ("unreachable", "not-ready")
+)
+"""What keeps a job's pod from being evicted off a node that is silent: before Kubernetes 1.23 its Job would start a
+second one beside it, while the first may still write."""
 _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
 """What it takes to pack and unpack files of any owner, and nothing else of root's."""
 _SUDO_CAPABILITIES = (
@@ -347,11 +353,10 @@ def job(
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": volumes,
+        "tolerations": [dict(one) for one in (*_STAYS_ON_SILENT_NODE, *spec.kubernetes.tolerations)],
     }
     if spec.kubernetes.node_selector:
         body["nodeSelector"] = dict(spec.kubernetes.node_selector)
-    if spec.kubernetes.tolerations:
-        body["tolerations"] = [dict(one) for one in spec.kubernetes.tolerations]
     template = {"metadata": {"labels": own, "annotations": dict(_NO_SIDECARS)}, "spec": body}
     work = {"backoffLimit": 0, "parallelism": 1, "completions": 1, "template": template}
     told = _named(job_name(spec.workspace_id), own)
