@@ -159,6 +159,19 @@ def test_an_image_that_names_its_command_is_given_the_agent() -> None:
     assert {"name": "agent", "emptyDir": {"sizeLimit": str(256 * MIB)}} in made["volumes"]
 
 
+def test_a_dollar_is_a_dollar() -> None:
+    """Kubernetes would put the value of a variable for `$(NAME)`, and `$` for `$$`."""
+    options = KubernetesOptions(command=("serve", "$(HOME)"))
+    made = workspace(SITE, replace(SPEC, env={"A": "$(HOME) $$ $1"}, kubernetes=options), "s")["spec"]["containers"][0]
+    assert made["command"] == [*COMMAND, "serve", "$$(HOME)"]
+    assert {"name": "A", "value": "$$(HOME) $$$$ $$1"} in made["env"]
+    assert probe(SITE, SPEC, "p", ["echo", "$(A)"])["spec"]["containers"][0]["command"] == ["echo", "$$(A)"]
+    spec = JobSpec(KEY, OP, JobKind.ARCHIVE, "ws-home", "$(KEY)")
+    done = job(SITE, spec, ["$p"], "s3://homes", volume_is_there=True)["spec"]["template"]["spec"]["containers"][0]
+    assert done["command"][0] == "$$p"
+    assert "$$(KEY)" in done["command"]
+
+
 def test_a_template_says_where_its_pods_run() -> None:
     options = KubernetesOptions(
         node_selector={"pool": "ides"},

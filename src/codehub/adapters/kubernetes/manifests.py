@@ -157,7 +157,7 @@ def workspace(site: KubernetesSite, spec: ContainerSpec, secret: str) -> Manifes
     """The pod of a workspace. `secret`: the name of the one with this start's key."""
     manifest = _confined(site, spec, container_name(spec.workspace_id), WORKSPACE)
     main = manifest["spec"]["containers"][0]
-    main["command"] = [*AGENT_COMMAND, *(spec.kubernetes.command or site.command)]
+    main["command"] = _words([*AGENT_COMMAND, *(spec.kubernetes.command or site.command)])
     main["ports"] = [{"containerPort": AGENT_PORT, "name": "agent", "protocol": "TCP"}]
     if spec.secrets != StartSecrets():
         main["env"].append({"name": SECRETS_VARIABLE, "value": "awaited"})
@@ -188,7 +188,7 @@ def probe(
 ) -> Manifest:
     """The pod of a command that is confined exactly as the workspace's IDE is. `node`: where the home is in use."""
     manifest = _confined(site, spec, name, PROBE)
-    manifest["spec"]["containers"][0]["command"] = list(argv)
+    manifest["spec"]["containers"][0]["command"] = _words(argv)
     if node is not None:
         manifest["spec"]["nodeName"] = node
     return manifest
@@ -205,7 +205,7 @@ def _confined(site: KubernetesSite, spec: ContainerSpec, name: str, role: str) -
         "image": spec.image_ref or site.workspace_image,
         "imagePullPolicy": site.pull_policy,
         "workingDir": HOME,
-        "env": [{"name": key, "value": value} for key, value in sorted(env.items())],
+        "env": [{"name": key, "value": _literal(value)} for key, value in sorted(env.items())],
         "resources": _resources(share),
         "securityContext": _security(sudo=spec.sudo),
         "volumeMounts": _mounts(site, brings_agent=brings_agent),
@@ -314,7 +314,7 @@ def _agent_copy(site: KubernetesSite) -> Manifest:
         "name": AGENT,
         "image": site.codehub_image,
         "imagePullPolicy": site.pull_policy,
-        "command": ["sh", "-c", script],
+        "command": _words(["sh", "-c", script]),
         "resources": {"limits": limits, "requests": {"cpu": "50m", "memory": str(32 * MIB)}},
         "securityContext": _security(sudo=False),
         "volumeMounts": [{"name": AGENT, "mountPath": "/agent"}],
@@ -338,7 +338,7 @@ def job(
         "image": site.codehub_image,
         "imagePullPolicy": site.pull_policy,
         "workingDir": "/",
-        "command": [*program, *job_arguments(spec, place, store_url)],
+        "command": _words([*program, *job_arguments(spec, place, store_url)]),
         "envFrom": [{"secretRef": {"name": site.store_secret}}],
         "resources": {"limits": dict(_JOB_LIMITS), "requests": dict(_JOB_REQUESTS)},
         "securityContext": {
@@ -420,6 +420,15 @@ def _reachable(named: str) -> Manifest:
     if not colon:
         return {"to": [{"ipBlock": {"cidr": host if "/" in host else f"{host}/32"}}]}
     return {"to": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": [{"protocol": "TCP", "port": int(port)}]}
+
+
+def _literal(text: str) -> str:
+    """The text as Kubernetes must be given it: it expands `$(NAME)`, and takes `$$` for a dollar."""
+    return text.replace("$", "$$")
+
+
+def _words(command: Sequence[str]) -> list[str]:
+    return [_literal(word) for word in command]
 
 
 def _named(name: str, own: Mapping[str, str]) -> Manifest:
