@@ -18,7 +18,7 @@ from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, job, ne
 from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime
 from codehub.adapters.kubernetes.usage import limits, used
-from codehub.bootstrap.kubernetes import must_reach_archives
+from codehub.bootstrap.kubernetes import addresses_beyond_reach, must_reach_archives
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachable
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobSpec, JobState
@@ -346,3 +346,8 @@ async def test_no_workspace_starts_while_a_job_has_its_home(cluster: MemoryClust
     with pytest.raises(Deferred, match=f"pod ws-{KEY}-job-x"):
         await runtime.start_container(SPEC)
     assert ("create", "pods", f"ws-{KEY}") not in cluster.effects
+
+
+def test_what_a_probe_tries_that_no_workspace_may_reach() -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert set(addresses_beyond_reach(environ)) == {("10.0.0.1", 6443), ("169.254.169.254", 80), ("168.63.129.16", 80)}

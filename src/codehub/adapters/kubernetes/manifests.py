@@ -62,9 +62,13 @@ _CPU_RESERVED, _MEMORY_RESERVED = 0.1, 0.5
 """How much of its limits a workspace is certain of. CPU is shared well, memory is not: a node that has promised too
 much of it kills."""
 _AGENTS_OWN = {KEY_VARIABLE, SECRETS_VARIABLE}
-_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8")
-_PRIVATE_6 = ("fc00::/7", "fe80::/10", "::1/128")
-"""What is not the internet: private networks and carriers', link-local with the clouds' metadata, loopback."""
+_PRIVATE = (
+    *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8", "0.0.0.0/8"),
+    *("168.63.129.16/32", "192.0.0.0/24", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"),
+)
+_PRIVATE_6 = ("fc00::/7", "fe80::/10", "::1/128", "64:ff9b::/96")
+"""What is not the internet: private networks and carriers', link-local with the clouds' metadata, Azure's own service
+at a public address (168.63.129.16), loopback, what is reserved or for many, and IPv4 behind IPv6, private or not."""
 CODEHUB_LABELS = {"app.kubernetes.io/name": "codehub"}
 """The labels of CodeHub's own pods."""
 
