@@ -351,3 +351,10 @@ async def test_no_workspace_starts_while_a_job_has_its_home(cluster: MemoryClust
 def test_what_a_probe_tries_that_no_workspace_may_reach() -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
     assert set(addresses_beyond_reach(environ)) == {("10.0.0.1", 6443), ("169.254.169.254", 80), ("168.63.129.16", 80)}
+
+
+async def test_a_cluster_is_known_by_our_namespace_alone(cluster: MemoryCluster, runtime: KubernetesRuntime) -> None:
+    cluster.put(NAMESPACES, {"metadata": {"name": "here", "uid": "u-here"}})
+    assert await runtime.identity() == "kubernetes u-here here"
+    cluster.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": "u-system"}})
+    assert await runtime.identity() == "kubernetes u-here here", "whatever rights come or go"

@@ -90,18 +90,13 @@ class KubernetesRuntime:
         await self.cache.close()
 
     async def identity(self) -> str:
-        """The UIDs of the cluster's own namespace, where it may be read, and of ours, which goes with our claims."""
-        own = await self.cluster.get(NAMESPACES, await self.cluster.namespace(), cluster_wide=True)
+        """The UID of our namespace, which goes with our claims. Another's, such as kube-system's, would make the
+        identity depend on rights that come and go."""
+        name = await self.cluster.namespace()
+        own = await self.cluster.get(NAMESPACES, name, cluster_wide=True)
         if own is None:
-            raise Unreachable(f"there is no namespace {await self.cluster.namespace()}", endpoint=ENDPOINT)
-        try:
-            system = await self.cluster.get(NAMESPACES, "kube-system", cluster_wide=True)
-        except Unreachable as error:
-            if error.context.get("status_code") != FORBIDDEN:
-                raise
-            system = None
-        uids = [one["metadata"]["uid"] for one in (system, own) if one is not None]
-        return " ".join(["kubernetes", *uids, self.site.install_id])
+            raise Unreachable(f"there is no namespace {name}", endpoint=ENDPOINT)
+        return " ".join(["kubernetes", own["metadata"]["uid"], self.site.install_id])
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         if ids is not None and not ids:
