@@ -70,7 +70,16 @@ def graces(cluster: MemoryCluster) -> list[int | None]:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("10Gi", 10 << 30), ("64Mi", 64 << 20), ("1500", 1500), ("500m", 0.5), ("12345678n", 0.012345678), ("2G", 2e9)],
+    [
+        ("10Gi", 10 << 30),
+        ("64Mi", 64 << 20),
+        ("1500", 1500),
+        ("500m", 0.5),
+        ("12345678n", 0.012345678),
+        ("2G", 2e9),
+        ("1Ei", 2**60),
+        ("3E", 3e18),
+    ],
 )
 def test_numbers_as_kubernetes_writes_them(text: str, number: float) -> None:
     assert quantity(text) == pytest.approx(number)

@@ -37,6 +37,7 @@ _CONNECT_SECONDS = 5.0
 _PATIENCE = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_CONNECT_SECONDS)
 _REFRESH_SECONDS = 60.0
 _LONGEST_MESSAGE = 500
+_LONGEST_LOG = 1 << 20
 _MERGE = "application/merge-patch+json"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _KUBECONFIG = "~/.kube/config"
@@ -147,7 +148,8 @@ class Cluster:
         try:
             return await self._asked("GET", kind.path(namespace, name), kind.plural)
         except Refusal as refusal:
-            if refusal.status == NOT_FOUND:
+            # Only the API server's own word counts: a proxy before it may answer 404 too.
+            if refusal.status == NOT_FOUND and refusal.cause == "NotFound":
                 return None
             raise _unknown(refusal) from refusal
 
@@ -233,12 +235,13 @@ class Cluster:
         return True
 
     async def log(self, pod: str, container: str, tail: int) -> str:
-        """The last lines that a container of the pod printed; empty if it is gone or has not begun."""
+        """The last lines that a container of the pod printed, of which the last MiB is kept; empty if it is gone or has
+        not begun."""
         query = urlencode({"container": container, "tailLines": str(tail)})
         async with self._talking():
             path = f"{PODS.path(await self.namespace(), pod, 'log')}?{query}"
             async with await self._request("GET", path) as response:
-                text = await response.text(errors="replace")
+                text = await _end_of(response)
                 if response.ok:
                     return text
         if response.status in (NOT_FOUND, 400):
@@ -364,6 +367,15 @@ def _failed_watch(kind: Kind, status: int, text: str) -> Unreachable:
     if status == GONE:
         return Expired("a watch began too late", endpoint=ENDPOINT)
     return _unknown(_refusal("GET", kind.plural, status, text))
+
+
+async def _end_of(response: aiohttp.ClientResponse) -> str:
+    """The end of a text of any length: lines may be as long as somebody likes."""
+    kept = bytearray()
+    async for chunk in response.content.iter_any():
+        kept += chunk
+        del kept[:-_LONGEST_LOG]
+    return kept.decode(errors="replace")
 
 
 def _refusal(method: str, what: str, status: int, text: str) -> BackendError:

@@ -364,16 +364,17 @@ class KubernetesRuntime:
         """The pod, made just now, or by somebody else in the same moment."""
         until = asyncio.get_running_loop().time() + _RACE_SECONDS
         while (pod := await self._try_to_make(spec)) is None:
+            if asyncio.get_running_loop().time() > until:
+                raise BackendError(f"pod {container_name(spec.workspace_id)} comes and goes: who else starts it?")
             present = await self.cluster.get(PODS, container_name(spec.workspace_id))
             if present is None:
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
                 continue
             if not self.is_ours(present, WORKSPACE):
                 raise BackendError(f"there is a pod {container_name(spec.workspace_id)} that is not ours: remove it")
             if not observations.ended(present) and not observations.is_terminating(present):
                 return present
             await self._clear_the_way(present)
-            if asyncio.get_running_loop().time() > until:
-                raise BackendError(f"pod {container_name(spec.workspace_id)} comes and goes: who else starts it?")
         return pod
 
     async def _clear_the_way(self, present: Manifest) -> None:
