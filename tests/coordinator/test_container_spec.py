@@ -81,6 +81,23 @@ async def test_what_a_template_says_to_a_cluster_reaches_the_pod_and_the_claim()
 
 
 @in_virtual_time
+async def test_what_a_template_says_to_a_cluster_reaches_the_job() -> None:
+    harness, templates = await with_templates()
+    options = KubernetesOptions(node_selector={"pool": "ides"})
+    await templates.put(Template("default", kubernetes=options), ROOT)
+    given: list[KubernetesOptions] = []
+
+    def look() -> None:
+        given.append(harness.states.jobs.jobs[WORKSPACE_ID].spec.kubernetes)
+
+    harness.states.jobs.step_seconds = 1.0
+    harness.place(with_home(desired_state=Desired.ARCHIVED), volume=(1, 2))
+    harness.network.meanwhile["jobs.clear"] = look
+    await harness.converge()
+    assert given == [options]
+
+
+@in_virtual_time
 async def test_of_a_template_that_is_gone_nothing() -> None:
     harness, directory = CoordinatorHarness(), MemoryAccountDatabase()
     harness.dependencies = replace(harness.dependencies, templates=directory.templates())

@@ -130,6 +130,8 @@ def test_options_for_a_cluster_are_kept_as_they_are() -> None:
         {"pull_secrets": ["../x"]},
         {"tolerations": [{"operator": "Exists"}]},
         {"tolerations": [{"key": "a", "operator": "Like"}]},
+        {"tolerations": [{"key": "a", "value": 1}]},
+        {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
         {"tolerations": [{"key": "a", "effect": "Everything"}]},
         {"tolerations": [{"key": "a", "tolerationSeconds": 5}]},
         {"tolerations": [{"key": "a", "hostNetwork": "yes"}]},

@@ -159,6 +159,19 @@ def test_an_image_that_names_its_command_is_given_the_agent() -> None:
     assert {"name": "agent", "emptyDir": {"sizeLimit": str(256 * MIB)}} in made["volumes"]
 
 
+def test_a_dollar_is_a_dollar() -> None:
+    """Kubernetes would put the value of a variable for `$(NAME)`, and `$` for `$$`."""
+    options = KubernetesOptions(command=("serve", "$(HOME)"))
+    made = workspace(SITE, replace(SPEC, env={"A": "$(HOME) $$ $1"}, kubernetes=options), "s")["spec"]["containers"][0]
+    assert made["command"] == [*COMMAND, "serve", "$$(HOME)"]
+    assert {"name": "A", "value": "$$(HOME) $$$$ $$1"} in made["env"]
+    assert probe(SITE, SPEC, "p", ["echo", "$(A)"])["spec"]["containers"][0]["command"] == ["echo", "$$(A)"]
+    spec = JobSpec(KEY, OP, JobKind.ARCHIVE, "ws-home", "$(KEY)")
+    done = job(SITE, spec, ["$p"], "s3://homes", volume_is_there=True)["spec"]["template"]["spec"]["containers"][0]
+    assert done["command"][0] == "$$p"
+    assert "$$(KEY)" in done["command"]
+
+
 def test_a_template_says_where_its_pods_run() -> None:
     options = KubernetesOptions(
         node_selector={"pool": "ides"},
@@ -244,13 +257,20 @@ def test_a_job() -> None:
             "parallelism": 1,
             "completions": 1,
             "template": {
-                "metadata": {"labels": own},
+                "metadata": {
+                    "labels": own,
+                    "annotations": {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"},
+                },
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": 1,
                     "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": SECCOMP},
+                    "tolerations": [
+                        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+                        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+                    ],
                     "containers": [
                         {
                             "name": "job",
@@ -289,9 +309,19 @@ def test_a_job() -> None:
     assert "/volumes/ws-home" in without["containers"][0]["command"]
 
 
+def test_a_job_runs_where_its_template_s_pods_do() -> None:
+    tolerated = {"key": "ides", "operator": "Exists"}
+    options = KubernetesOptions(node_selector={"pool": "ides"}, tolerations=(tolerated,), command=("serve",))
+    spec = JobSpec(KEY, OP, JobKind.RESTORE, "ws-home", "k", kubernetes=options)
+    made = job(SITE, spec, ["python"], "s3://homes", volume_is_there=True)["spec"]["template"]["spec"]
+    assert made["nodeSelector"] == {"pool": "ides"}
+    assert tolerated in made["tolerations"]
+    assert made["containers"][0]["command"][0] == "python"
+
+
 def test_the_policies_around_workspaces_and_jobs() -> None:
     site = replace(SITE, reachable=("10.1.0.0/16", "192.168.1.10:3000"), own_namespace="codehub")
-    around = {one["metadata"]["name"]: one["spec"] for one in network_policies(site)}
+    around = {one["metadata"]["name"].rpartition("-")[0]: one["spec"] for one in network_policies(site)}
     outside = [
         {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
         {
@@ -301,11 +331,12 @@ def test_the_policies_around_workspaces_and_jobs() -> None:
                         "cidr": "0.0.0.0/0",
                         "except": [
                             *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
-                            "127.0.0.0/8",
+                            *("127.0.0.0/8", "0.0.0.0/8", "168.63.129.16/32", "192.0.0.0/24", "198.18.0.0/15"),
+                            *("224.0.0.0/4", "240.0.0.0/4"),
                         ],
                     }
                 },
-                {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10", "::1/128"]}},
+                {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10", "::1/128", "64:ff9b::/96"]}},
             ]
         },
         {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]},
@@ -334,6 +365,14 @@ def test_the_policies_around_workspaces_and_jobs() -> None:
     }
     from_everywhere = network_policies(SITE)[0]["spec"]["ingress"]
     assert from_everywhere == [{"ports": [{"protocol": "TCP", "port": 61079}]}]
+
+
+def test_a_policy_that_is_otherwise_has_another_name() -> None:
+    names = [one["metadata"]["name"] for one in network_policies(SITE)]
+    assert names == [one["metadata"]["name"] for one in network_policies(SITE)]
+    others = [one["metadata"]["name"] for one in network_policies(replace(SITE, reachable=("10.1.0.0/16",)))]
+    assert [name == other for name, other in zip(names, others, strict=True)] == [False, False, True]
+    assert all(len(name) <= 63 for name in names)
 
 
 def test_what_the_server_adds_is_no_difference_and_what_others_change_is() -> None:

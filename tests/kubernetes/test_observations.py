@@ -67,6 +67,14 @@ ROWS: list[tuple[dict[str, Any], State, str]] = [
     (pod(state=waits("ErrImagePull", "dial tcp: i/o timeout")), o.PULL_WAITS, "i/o timeout"),
     (pod(state=waits("ImagePullBackOff", "Back-off pulling")), o.PULL_WAITS, "Back-off"),
     (pod(state=waits("CreateContainerConfigError", "secret not found")), o.CONFIG_WRONG, "secret not found"),
+    (
+        pod(state=waits("CreateContainerConfigError", "secret not found"), told={"creationTimestamp": at(-29)}),
+        o.CREATION_FAILS,
+        "secret not found",
+    ),
+    (pod(state=waits("CreateContainerError", "context deadline exceeded")), o.CREATION_FAILS, "deadline exceeded"),
+    (pod(state=waits("RunContainerError", "busy"), told={"creationTimestamp": at(-119)}), o.CREATION_FAILS, "busy"),
+    (pod(state=waits("RunContainerError", "no such file"), told={"creationTimestamp": at(-121)}), o.CONFIG_WRONG, "no"),
     (pod("Running", state=RUNS, podIP="10.0.0.1"), o.RUNNING, ""),
     (pod() | {"spec": {}}, o.SCHEDULING, "waits for a node"),
     (pod(state=waits("ContainerCreating")), o.CREATING, "being made"),
@@ -139,3 +147,20 @@ def test_events_are_asked_for_when_they_can_tell_more() -> None:
     assert not o.needs_events(young, observe(young, NOW), NOW)
     running = pod("Running", state=RUNS, podIP="10.0.0.1")
     assert not o.needs_events(running, observe(running, NOW), NOW)
+
+
+def test_a_container_has_stopped_when_its_node_has_said_how() -> None:
+    assert o.has_stopped(pod("Failed", state=ends(3)))
+    assert not o.has_stopped(pod("Failed", reason="Evicted")), "its container may still be ending"
+    assert not o.has_stopped(pod("Running", state=RUNS))
+    assert not o.has_stopped(pod("Running", state=ends(3))), "another container of the pod still runs"
+
+
+def test_a_sidecar_is_not_taken_for_the_pod_s_own_container() -> None:
+    sidecar = {"name": "istio-proxy", "state": ends(0, "Completed")}
+    seen = pod("Running", podIP="10.0.0.1", containerStatuses=[sidecar, {"name": "workspace", "state": RUNS}])
+    assert observe(seen, NOW).state is o.RUNNING
+    assert o.exit_code(seen) is None
+    job = pod("Failed", containerStatuses=[sidecar, {"name": "job", "state": ends(3)}])
+    assert o.exit_code(job) == 3
+    assert o.main_status(pod(containerStatuses=[sidecar])) == {}

@@ -112,4 +112,8 @@ def addresses_beyond_reach(environ: Mapping[str, str]) -> dict[tuple[str, int], 
     """What no workspace may reach whatever the settings: the API server, as pods have it, and the clouds' metadata."""
     server = environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
     port = int(environ.get("KUBERNETES_SERVICE_PORT", "443"))
-    return {(server, port): "the Kubernetes API server", ("169.254.169.254", 80): "the cloud's metadata"}
+    return {
+        (server, port): "the Kubernetes API server",
+        ("169.254.169.254", 80): "the cloud's metadata",
+        ("168.63.129.16", 80): "Azure's WireServer",
+    }

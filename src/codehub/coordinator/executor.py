@@ -261,7 +261,7 @@ class Executor:
     async def _job_result(self, job: JobSeen | None, kind: JobKind, key: str) -> JobResult | None:
         """Start the job, watch it, or take its result; a failed one is cleared, so that the next try starts afresh."""
         if job is None:
-            await self._backends.start_job(JobSpec(self.row.id, self._op_id, kind, self._volume, key))
+            await self._backends.start_job(await self._job_spec(kind, key))
             return None
         if job.state is JobState.RUNNING:
             if job.progress is not None:
@@ -278,6 +278,13 @@ class Executor:
             raise JobInterrupted(message, endpoint=self._backends.endpoint("archives"), action=kind.value)
         said = {"exit_code": job.exit_code, "stderr": job.stderr or None}
         raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value, **said)
+
+    async def _job_spec(self, kind: JobKind, key: str) -> JobSpec:
+        """What the job gets. It runs where the template's pods do: it may be the first to use the volume, which then
+        stays there."""
+        template = await self._template()
+        options = template.kubernetes if template else NO_KUBERNETES_OPTIONS
+        return JobSpec(self.row.id, self._op_id, kind, self._volume, key, kubernetes=options)
 
     async def _commit_archive(self, result: JobResult) -> None:
         point = RestorePoint(

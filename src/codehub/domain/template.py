@@ -136,7 +136,9 @@ def _check_toleration(found: Mapping[str, Any]) -> None:
         and _LABEL_NAME.fullmatch(found["key"]) is not None
         and operator in ("Equal", "Exists")
         and effect in (None, "NoSchedule", "PreferNoSchedule", "NoExecute")
-        and _LABEL_VALUE.fullmatch(str(found.get("value", ""))) is not None
+        and isinstance(found.get("value", ""), str)
+        and _LABEL_VALUE.fullmatch(found.get("value", "")) is not None
+        and not (operator == "Exists" and found.get("value"))
         and (seconds is None or (isinstance(seconds, int) and effect == "NoExecute"))
     )
     if not right:

@@ -10,6 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from codehub.domain.errors import ErrorReason
+from codehub.domain.template import NO_KUBERNETES_OPTIONS, KubernetesOptions
 from codehub.domain.workspace import Progress
 
 
@@ -35,7 +36,8 @@ class StoreOwner:
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What a job is to do. `key` names the archive that is written or read; `op_id` is the operation the job belongs
-    to. `owner`: a store that is not theirs is neither read nor written, and the job fails as if it did not answer."""
+    to. `owner`: a store that is not theirs is neither read nor written, and the job fails as if it did not answer.
+    `kubernetes`: what only a cluster looks at, such as the nodes that the template's pods run on."""
 
     workspace_id: UUID
     op_id: UUID
@@ -43,6 +45,7 @@ class JobSpec:
     volume: str
     key: str
     owner: StoreOwner | None = None
+    kubernetes: KubernetesOptions = NO_KUBERNETES_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)

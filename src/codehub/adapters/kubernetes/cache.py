@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 _FIRST_LIST_SECONDS = 45.0
 _AGAIN_SECONDS, _AGAIN_AT_MOST_SECONDS = 0.5, 15.0
 _MOST_GONE = 1000
+FRESH_SECONDS = 90.0
+"""How long after a watch was opened or heard from its objects count as current. It is opened anew every minute."""
 
 
 def owner(manifest: Manifest) -> UUID | None:
@@ -35,7 +37,15 @@ class Followed:
     """The objects of one kind. `changed` hears each that came, changed or went; None: something may have been
     missed."""
 
-    def __init__(self, cluster: Cluster, kind: Kind, labels: str, changed: Callable[[Manifest | None], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Kind,
+        labels: str,
+        changed: Callable[[Manifest | None], None],
+        *,
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
         self._cluster = cluster
         self._kind = kind
         self._labels = labels
@@ -43,7 +53,9 @@ class Followed:
         self._objects: dict[str, Manifest] = {}
         self._gone: dict[str, None] = {}
         self._current = asyncio.Event()
-        self._trouble: BackendError | None = None
+        self._trouble: Exception | None = None
+        self._fresh_seconds = fresh_seconds
+        self._heard_at = float("-inf")
 
     async def all(self) -> Iterable[Manifest]:
         """The objects as they are known now; waits for the first list. Unreachable if there is none."""
@@ -53,6 +65,8 @@ class Followed:
                     await self._current.wait()
         if not self._current.is_set():
             raise Unreachable(str(self._trouble or f"the list of {self._kind.plural} takes long"), endpoint=ENDPOINT)
+        if asyncio.get_running_loop().time() - self._heard_at > self._fresh_seconds:
+            raise Unreachable(f"the watch of {self._kind.plural} has not been heard from for long", endpoint=ENDPOINT)
         return list(self._objects.values())
 
     def note(self, manifest: Manifest) -> None:
@@ -76,7 +90,7 @@ class Followed:
             del self._objects[name]
 
     async def follow(self) -> None:
-        """Keeps the objects current for as long as it runs."""
+        """Keeps the objects current for as long as it runs, whatever the server answers."""
         pause = _AGAIN_SECONDS
         while True:
             try:
@@ -85,6 +99,9 @@ class Followed:
                 await self._watched(version)
             except BackendError as error:
                 self._lose(error)
+            except Exception as error:
+                log.exception("the watch of the cluster has failed", kind=self._kind.plural)
+                self._lose(error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _AGAIN_AT_MOST_SECONDS)
 
@@ -92,6 +109,7 @@ class Followed:
         found, version = await self._cluster.list(self._kind, self._labels)
         kept = [one for one in found if one["metadata"]["uid"] not in self._gone]
         self._objects = {one["metadata"]["name"]: _trimmed(one) for one in kept}
+        self._alive()
         self._current.set()
         return version
 
@@ -102,7 +120,8 @@ class Followed:
         while True:
             before = version
             try:
-                async for event, found in self._cluster.watch(self._kind, version, self._labels):
+                async for event, found in self._cluster.watch(self._kind, version, self._labels, opened=self._alive):
+                    self._alive()
                     version, cut = str(found["metadata"]["resourceVersion"]), False
                     if event != "BOOKMARK":
                         self._hear(event, found)
@@ -110,6 +129,9 @@ class Followed:
                 if cut and version == before:
                     raise
                 cut = True
+
+    def _alive(self) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
 
     def _hear(self, event: str, found: Manifest) -> None:
         told = found["metadata"]
@@ -119,7 +141,7 @@ class Followed:
             self._objects[told["name"]] = _trimmed(found)
         self._changed(found)
 
-    def _lose(self, error: BackendError) -> None:
+    def _lose(self, error: Exception) -> None:
         if self._current.is_set():
             log.info("the watch of the cluster has a gap", kind=self._kind.plural, error=str(error))
             self._changed(None)
@@ -134,16 +156,17 @@ class ClusterCache:
         self.pods = Followed(cluster, PODS, labels, self._changed)
         self.claims = Followed(cluster, CLAIMS, labels, self._changed)
         self.jobs = Followed(cluster, JOBS, labels, self._changed)
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks: dict[Followed, asyncio.Task[None]] = {}
         self._listeners: set[asyncio.Queue[UUID | None]] = set()
 
     def begin(self) -> None:
-        """Follows the cluster, unless that has begun already."""
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(one.follow()) for one in (self.pods, self.claims, self.jobs)]
+        """Follows the cluster where nobody does so yet, or not any more."""
+        for one in (self.pods, self.claims, self.jobs):
+            if one not in self.tasks or self.tasks[one].done():
+                self.tasks[one] = asyncio.create_task(one.follow())
 
     async def close(self) -> None:
-        tasks, self._tasks = self._tasks, []
+        tasks, self.tasks = list(self.tasks.values()), {}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

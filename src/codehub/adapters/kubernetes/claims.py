@@ -135,11 +135,13 @@ _UNITS = {
     "G": 10**9,
     "T": 10**12,
     "P": 10**15,
+    "E": 10**18,
     "Ki": 1 << 10,
     "Mi": 1 << 20,
     "Gi": 1 << 30,
     "Ti": 1 << 40,
     "Pi": 1 << 50,
+    "Ei": 1 << 60,
     "n": 1e-9,
     "u": 1e-6,
     "m": 1e-3,
@@ -148,5 +150,5 @@ _UNITS = {
 
 def quantity(text: str) -> float:
     """A number as Kubernetes writes it, such as 500m or 10Gi."""
-    digits = text.rstrip("kKMGTPinum")
+    digits = text.rstrip("kKMGTPEinum")
     return float(digits) * _UNITS[text[len(digits) :]]

@@ -8,7 +8,7 @@ below is loaded with the first connection, so that a process without a cluster d
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -37,6 +37,7 @@ _CONNECT_SECONDS = 5.0
 _PATIENCE = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_CONNECT_SECONDS)
 _REFRESH_SECONDS = 60.0
 _LONGEST_MESSAGE = 500
+_LONGEST_LOG = 1 << 20
 _MERGE = "application/merge-patch+json"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _KUBECONFIG = "~/.kube/config"
@@ -147,7 +148,8 @@ class Cluster:
         try:
             return await self._asked("GET", kind.path(namespace, name), kind.plural)
         except Refusal as refusal:
-            if refusal.status == NOT_FOUND:
+            # Only the API server's own word counts: a proxy before it may answer 404 too.
+            if refusal.status == NOT_FOUND and refusal.cause == "NotFound":
                 return None
             raise _unknown(refusal) from refusal
 
@@ -169,10 +171,17 @@ class Cluster:
                 return found, str((page.get("metadata") or {}).get("resourceVersion", ""))
 
     async def watch(
-        self, kind: Kind, version: str, labels: str = "", fields: str = "", seconds: int = 60
+        self,
+        kind: Kind,
+        version: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 60,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
         """Yields what changes after `version`, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), for about `seconds`.
-        Expired if that version is too old; Unreachable if the connection breaks."""
+        Expired if that version is too old; Unreachable if the connection breaks. `opened` is called once the server has
+        agreed."""
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -186,6 +195,8 @@ class Cluster:
         async with self._talking(), await self._request("GET", path, patience=patience) as response:
             if response.status != OK:
                 raise _failed_watch(kind, response.status, await response.text())
+            if opened is not None:
+                opened()
             async for line in response.content:
                 if not line.endswith(b"\n"):
                     raise Unreachable("a watch was cut off", endpoint=ENDPOINT)
@@ -224,12 +235,13 @@ class Cluster:
         return True
 
     async def log(self, pod: str, container: str, tail: int) -> str:
-        """The last lines that a container of the pod printed; empty if it is gone or has not begun."""
+        """The last lines that a container of the pod printed, of which the last MiB is kept; empty if it is gone or has
+        not begun."""
         query = urlencode({"container": container, "tailLines": str(tail)})
         async with self._talking():
             path = f"{PODS.path(await self.namespace(), pod, 'log')}?{query}"
             async with await self._request("GET", path) as response:
-                text = await response.text(errors="replace")
+                text = await _end_of(response)
                 if response.ok:
                     return text
         if response.status in (NOT_FOUND, 400):
@@ -355,6 +367,15 @@ def _failed_watch(kind: Kind, status: int, text: str) -> Unreachable:
     if status == GONE:
         return Expired("a watch began too late", endpoint=ENDPOINT)
     return _unknown(_refusal("GET", kind.plural, status, text))
+
+
+async def _end_of(response: aiohttp.ClientResponse) -> str:
+    """The end of a text of any length: lines may be as long as somebody likes."""
+    kept = bytearray()
+    async for chunk in response.content.iter_any():
+        kept += chunk
+        del kept[:-_LONGEST_LOG]
+    return kept.decode(errors="replace")
 
 
 def _refusal(method: str, what: str, status: int, text: str) -> BackendError:

@@ -6,17 +6,19 @@ secret that jobs alone name. A job whose pod is on a silent node goes on as far 
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from codehub.adapters.kubernetes import manifests, observations
 from codehub.adapters.kubernetes.cache import owner
-from codehub.adapters.kubernetes.cluster import CONFLICT, JOBS, PODS, Manifest, Refusal
+from codehub.adapters.kubernetes.cluster import CONFLICT, FORBIDDEN, JOBS, PODS, UNAUTHORIZED, Manifest, Refusal
 from codehub.adapters.kubernetes.manifests import JOB, KIND_LABEL
 from codehub.adapters.kubernetes.observations import Meaning, Seen
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime, refused
 from codehub.adapters.storage_job import JobOutput, job_environment
-from codehub.domain.errors import BackendError, ErrorReason, JobConflict
+from codehub.domain.errors import BackendError, ErrorReason, JobConflict, Unreachable
 from codehub.domain.naming import OPERATION_LABEL, WORKSPACE_LABEL, job_name
+from codehub.domain.workspace import Progress
 from codehub.job.store import parse_store
 from codehub.ports.jobs import JobKind, JobSeen, JobSpec
 
@@ -57,9 +59,8 @@ class KubernetesJobs:
             named = await asyncio.gather(*(self._cluster.get(JOBS, job_name(key)) for key in ids))
             jobs = [job for job in named if job is not None]
         mine = {key: job for job in jobs if self._runtime.is_ours(job, JOB) and (key := owner(job)) is not None}
-        begun = {key: job for key, job in mine.items() if not observations.is_terminating(job)}
-        found = await asyncio.gather(*(self._seen(key, job) for key, job in begun.items()))
-        return dict(zip(begun, found, strict=True))
+        found = await asyncio.gather(*(self._seen(key, job) for key, job in mine.items()))
+        return {key: seen for key, seen in zip(mine, found, strict=True) if seen is not None}
 
     async def start(self, spec: JobSpec) -> None:
         there = await self._runtime.claims.own(spec.workspace_id, spec.volume)
@@ -123,21 +124,38 @@ class KubernetesJobs:
         selector = f"{manifests.ours(self._site, JOB)},{WORKSPACE_LABEL}={workspace_id}"
         return (await self._cluster.list(PODS, selector))[0]
 
-    async def _seen(self, workspace_id: UUID, job: Manifest) -> JobSeen:
+    async def _seen(self, workspace_id: UUID, job: Manifest) -> JobSeen | None:
+        """What is seen of the job; None of one that was deleted and has no pod any more that could touch the volume."""
         own = job["metadata"]["labels"]
         op_id, kind = UUID(own[OPERATION_LABEL]), JobKind(own[KIND_LABEL])
         pod = _newest([one for one in await self._pods(workspace_id) if own[OPERATION_LABEL] == _operation(one)])
+        if observations.is_terminating(job):
+            runs = pod is not None and not observations.ended(pod)
+            return JobOutput(op_id, kind, "").running() if runs else None
         if pod is None:
             said = JobOutput(op_id, kind, "")
-            return said.interrupted("its pod was removed before it ended") if _has_failed(job) else said.running()
-        output = await self._cluster.log(pod["metadata"]["name"], JOB, _TAIL)
-        said = JobOutput(op_id, kind, output)
+            return said.interrupted("its pod was removed with what it reported") if _has_ended(job) else said.running()
         seen = await self._runtime.examined(pod)
-        if seen.state.meaning is Meaning.REFUSED:
-            return said.failed(1, f"cannot begin: {refused(pod, seen)}", str(refused(pod, seen)))
-        if seen.state.meaning is not Meaning.ENDED:
-            return said.running()
-        return said.succeeded(observations.exit_code(pod)) or self._unsuccessful(said, pod, seen, output)
+        output = await self._output(pod) if seen.state.meaning in (Meaning.RUNNING, Meaning.ENDED) else ""
+        said = JobOutput(op_id, kind, output)
+        match seen.state.meaning:
+            case Meaning.REFUSED:
+                return said.failed(1, f"cannot begin: {refused(pod, seen)}", str(refused(pod, seen)))
+            case Meaning.STARTING:
+                return replace(said.running(), progress=Progress(step=seen.words))
+            case Meaning.RUNNING | Meaning.UNKNOWN:
+                return said.running()
+            case Meaning.ENDED:
+                return said.succeeded(observations.exit_code(pod)) or self._unsuccessful(said, pod, seen, output)
+
+    async def _output(self, pod: Manifest) -> str:
+        """What the job printed last; nothing if its node does not tell, which says nothing about other jobs."""
+        try:
+            return await self._cluster.log(pod["metadata"]["name"], JOB, _TAIL)
+        except Unreachable as error:
+            if error.context.get("status_code") in (UNAUTHORIZED, FORBIDDEN):
+                raise
+            return ""
 
     def _unsuccessful(self, said: JobOutput, pod: Manifest, seen: Seen, output: str) -> JobSeen:
         code = observations.exit_code(pod)
@@ -164,9 +182,9 @@ def _operation(pod: Manifest) -> str:
     return str((pod["metadata"].get("labels") or {}).get(OPERATION_LABEL, ""))
 
 
-def _has_failed(job: Manifest) -> bool:
+def _has_ended(job: Manifest) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Failed" and one.get("status") == "True" for one in conditions)
+    return any(one.get("type") in ("Failed", "Complete") and one.get("status") == "True" for one in conditions)
 
 
 def _errors(output: str) -> str:

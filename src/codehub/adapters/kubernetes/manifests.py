@@ -6,6 +6,8 @@ first three are wider, as in Docker. A storage job is root with five capabilitie
 """
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +39,14 @@ CA_PLACE = "/etc/codehub"
 OWN_SHARE = Resources(cpu=2.0, memory_bytes=2 * GIB, disk_bytes=10 * GIB)
 _JOB_LIMITS = {"cpu": "2", "memory": str(GIB // 2), "ephemeral-storage": str(GIB)}
 _JOB_REQUESTS = {"cpu": "100m", "memory": str(128 * MIB)}
+_NO_SIDECARS = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
+"""What keeps service meshes out of a job's pod, which would not end beside a sidecar that runs on."""
+_STAYS_ON_SILENT_NODE = tuple(
+    {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute"}
+    for taint in ("unreachable", "not-ready")
+)
+"""What keeps a job's pod from being evicted off a node that is silent: before Kubernetes 1.23 its Job would start a
+second one beside it, while the first may still write."""
 _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
 """What it takes to pack and unpack files of any owner, and nothing else of root's."""
 _SUDO_CAPABILITIES = (
@@ -52,9 +62,13 @@ _CPU_RESERVED, _MEMORY_RESERVED = 0.1, 0.5
 """How much of its limits a workspace is certain of. CPU is shared well, memory is not: a node that has promised too
 much of it kills."""
 _AGENTS_OWN = {KEY_VARIABLE, SECRETS_VARIABLE}
-_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8")
-_PRIVATE_6 = ("fc00::/7", "fe80::/10", "::1/128")
-"""What is not the internet: private networks and carriers', link-local with the clouds' metadata, loopback."""
+_PRIVATE = (
+    *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8", "0.0.0.0/8"),
+    *("168.63.129.16/32", "192.0.0.0/24", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"),
+)
+_PRIVATE_6 = ("fc00::/7", "fe80::/10", "::1/128", "64:ff9b::/96")
+"""What is not the internet: private networks and carriers', link-local with the clouds' metadata, Azure's own service
+at a public address (168.63.129.16), loopback, what is reserved or for many, and IPv4 behind IPv6, private or not."""
 CODEHUB_LABELS = {"app.kubernetes.io/name": "codehub"}
 """The labels of CodeHub's own pods."""
 
@@ -147,7 +161,7 @@ def workspace(site: KubernetesSite, spec: ContainerSpec, secret: str) -> Manifes
     """The pod of a workspace. `secret`: the name of the one with this start's key."""
     manifest = _confined(site, spec, container_name(spec.workspace_id), WORKSPACE)
     main = manifest["spec"]["containers"][0]
-    main["command"] = [*AGENT_COMMAND, *(spec.kubernetes.command or site.command)]
+    main["command"] = _words([*AGENT_COMMAND, *(spec.kubernetes.command or site.command)])
     main["ports"] = [{"containerPort": AGENT_PORT, "name": "agent", "protocol": "TCP"}]
     if spec.secrets != StartSecrets():
         main["env"].append({"name": SECRETS_VARIABLE, "value": "awaited"})
@@ -178,7 +192,7 @@ def probe(
 ) -> Manifest:
     """The pod of a command that is confined exactly as the workspace's IDE is. `node`: where the home is in use."""
     manifest = _confined(site, spec, name, PROBE)
-    manifest["spec"]["containers"][0]["command"] = list(argv)
+    manifest["spec"]["containers"][0]["command"] = _words(argv)
     if node is not None:
         manifest["spec"]["nodeName"] = node
     return manifest
@@ -195,7 +209,7 @@ def _confined(site: KubernetesSite, spec: ContainerSpec, name: str, role: str) -
         "image": spec.image_ref or site.workspace_image,
         "imagePullPolicy": site.pull_policy,
         "workingDir": HOME,
-        "env": [{"name": key, "value": value} for key, value in sorted(env.items())],
+        "env": [{"name": key, "value": _literal(value)} for key, value in sorted(env.items())],
         "resources": _resources(share),
         "securityContext": _security(sudo=spec.sudo),
         "volumeMounts": _mounts(site, brings_agent=brings_agent),
@@ -304,7 +318,7 @@ def _agent_copy(site: KubernetesSite) -> Manifest:
         "name": AGENT,
         "image": site.codehub_image,
         "imagePullPolicy": site.pull_policy,
-        "command": ["sh", "-c", script],
+        "command": _words(["sh", "-c", script]),
         "resources": {"limits": limits, "requests": {"cpu": "50m", "memory": str(32 * MIB)}},
         "securityContext": _security(sudo=False),
         "volumeMounts": [{"name": AGENT, "mountPath": "/agent"}],
@@ -328,7 +342,7 @@ def job(
         "image": site.codehub_image,
         "imagePullPolicy": site.pull_policy,
         "workingDir": "/",
-        "command": [*program, *job_arguments(spec, place, store_url)],
+        "command": _words([*program, *job_arguments(spec, place, store_url)]),
         "envFrom": [{"secretRef": {"name": site.store_secret}}],
         "resources": {"limits": dict(_JOB_LIMITS), "requests": dict(_JOB_REQUESTS)},
         "securityContext": {
@@ -343,8 +357,11 @@ def job(
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": volumes,
+        "tolerations": [dict(one) for one in (*_STAYS_ON_SILENT_NODE, *spec.kubernetes.tolerations)],
     }
-    template = {"metadata": {"labels": own}, "spec": body}
+    if spec.kubernetes.node_selector:
+        body["nodeSelector"] = dict(spec.kubernetes.node_selector)
+    template = {"metadata": {"labels": own, "annotations": dict(_NO_SIDECARS)}, "spec": body}
     work = {"backoffLimit": 0, "parallelism": 1, "completions": 1, "template": template}
     told = _named(job_name(spec.workspace_id), own)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": told, "spec": work}
@@ -362,17 +379,21 @@ def network_policies(site: KubernetesSite) -> list[Manifest]:
 
 
 def _policy(site: KubernetesSite, role: str, ingress: list[Manifest], egress: list[Manifest]) -> Manifest:
-    own = {INSTALL_LABEL: site.install_id, ROLE_LABEL: role}
+    """One policy. Its name tells what it says, so that the next can be made before the last is removed."""
+    spec: Manifest = {
+        "podSelector": {"matchLabels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: role}},
+        "policyTypes": ["Ingress", "Egress"],
+        **({"ingress": ingress} if ingress else {}),
+        **({"egress": egress} if egress else {}),
+    }
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]
+    name = f"codehub-{role}-{site.install_id[:12]}-{digest}"
+    own = {INSTALL_LABEL: site.install_id}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _named(f"codehub-{role}-{site.install_id[:12]}", {INSTALL_LABEL: site.install_id}),
-        "spec": {
-            "podSelector": {"matchLabels": own},
-            "policyTypes": ["Ingress", "Egress"],
-            **({"ingress": ingress} if ingress else {}),
-            **({"egress": egress} if egress else {}),
-        },
+        "metadata": _named(name, own),
+        "spec": spec,
     }
 
 
@@ -403,6 +424,15 @@ def _reachable(named: str) -> Manifest:
     if not colon:
         return {"to": [{"ipBlock": {"cidr": host if "/" in host else f"{host}/32"}}]}
     return {"to": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": [{"protocol": "TCP", "port": int(port)}]}
+
+
+def _literal(text: str) -> str:
+    """The text as Kubernetes must be given it: it expands `$(NAME)`, and takes `$$` for a dollar."""
+    return text.replace("$", "$$")
+
+
+def _words(command: Sequence[str]) -> list[str]:
+    return [_literal(word) for word in command]
 
 
 def _named(name: str, own: Mapping[str, str]) -> Manifest:

@@ -6,6 +6,7 @@ does not enforce network policies cannot be seen from outside: `codehub doctor -
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import structlog
 
@@ -13,6 +14,7 @@ from codehub.adapters.kubernetes import manifests
 from codehub.adapters.kubernetes.cluster import CONFLICT, POLICIES, Cluster, Manifest, Refusal
 from codehub.adapters.kubernetes.manifests import KubernetesSite
 from codehub.domain.errors import BackendError, Deferred
+from codehub.domain.naming import INSTALL_LABEL
 from codehub.ports.runtime import IsolationReport
 
 log = structlog.get_logger(__name__)
@@ -53,13 +55,22 @@ class NetworkIsolation:
                 yield IsolationReport(f"workspaces are not isolated: {refusal}", holds=False)
             else:
                 if mended and begun:
-                    yield IsolationReport(f"put back: {', '.join(mended)}", holds=True)
+                    yield IsolationReport(f"put right: {', '.join(mended)}", holds=True)
             begun = True
             await asyncio.sleep(self._look_seconds)
 
+    async def check(self) -> None:
+        """Returns if there is a policy around each kind of pod; Deferred if not. What they say is not compared: whoever
+        made them may have other settings than a probe from elsewhere."""
+        around = [one["spec"]["podSelector"] for one in await self._there()]
+        wanted = manifests.network_policies(self._site)
+        missing = [one["metadata"]["name"] for one in wanted if one["spec"]["podSelector"] not in around]
+        if missing:
+            raise Deferred(f"network policies are not up: {', '.join(missing)}")
+
     async def missing(self) -> list[str]:
         """The names of the policies that are not there, or not as they should be."""
-        return [wanted["metadata"]["name"] for wanted, _ in await self._wrong()]
+        return [wanted["metadata"]["name"] for wanted in self._missing(await self._there())]
 
     async def take_down(self) -> None:
         """Removes the policies, once nothing is there any more that they are for."""
@@ -68,27 +79,50 @@ class NetworkIsolation:
         self._stood_at = float("-inf")
 
     async def _put_right(self) -> list[str]:
-        mended = []
-        for wanted, found in await self._wrong():
-            await self._put(wanted, found)
-            mended.append(f"network policy {wanted['metadata']['name']}")
+        """Makes what is missing, and only then removes those of ours that are not wanted: policies only add up, so
+        there are never fewer than before."""
+        there = await self._there()
+        missing = self._missing(there)
+        for wanted in missing:
+            await self._put(wanted, {one["metadata"]["name"] for one in there})
+        unwanted = [one for one in there if not self._is_wanted(one)]
+        for one in unwanted:
+            await self._cluster.delete(POLICIES, one["metadata"]["name"], one["metadata"]["uid"])
         self._stood_at = asyncio.get_running_loop().time()
-        return mended
+        names = dict.fromkeys(one["metadata"]["name"] for one in (*missing, *unwanted))
+        return [f"network policy {name}" for name in names]
 
-    async def _wrong(self) -> list[tuple[Manifest, Manifest | None]]:
-        """The policies that are wanted and not there as they should be, each with what is there."""
-        there = {one["metadata"]["name"]: one for one in (await self._cluster.list(POLICIES, self._ours))[0]}
-        wanted = [(one, there.get(one["metadata"]["name"])) for one in manifests.network_policies(self._site)]
-        return [(one, found) for one, found in wanted if found is None or _is_otherwise(one, found)]
+    async def _there(self) -> list[Manifest]:
+        return (await self._cluster.list(POLICIES, self._ours))[0]
 
-    async def _put(self, wanted: Manifest, found: Manifest | None) -> None:
-        if found is not None:
-            await self._cluster.delete(POLICIES, wanted["metadata"]["name"], found["metadata"]["uid"])
+    def _missing(self, there: list[Manifest]) -> list[Manifest]:
+        every = manifests.network_policies(self._site)
+        return [wanted for wanted in every if all(_is_otherwise(wanted, one) for one in there)]
+
+    def _is_wanted(self, found: Manifest) -> bool:
+        return any(not _is_otherwise(wanted, found) for wanted in manifests.network_policies(self._site))
+
+    async def _put(self, wanted: Manifest, taken: set[str]) -> None:
+        """Makes the policy, under a name of its own if one of ours that was changed has its name."""
+        name = wanted["metadata"]["name"]
+        if name in taken:
+            name = f"{name}-{uuid4().hex[:4]}"
         try:
-            await self._cluster.create(POLICIES, wanted)
+            await self._cluster.create(POLICIES, {**wanted, "metadata": {**wanted["metadata"], "name": name}})
         except Refusal as refusal:
-            if refusal.status != CONFLICT:  # another of us was at it just now
+            if refusal.status != CONFLICT or not await self._was_made_by_us(wanted):
                 raise
+
+    async def _was_made_by_us(self, wanted: Manifest) -> bool:
+        """Whether another of us has made the policy just now; raises Refusal if what has its name is something else."""
+        name = wanted["metadata"]["name"]
+        found, _ = await self._cluster.list(POLICIES, fields=f"metadata.name={name}")
+        for one in found:
+            own = (one["metadata"].get("labels") or {}).get(INSTALL_LABEL)
+            if own != self._site.install_id or _is_otherwise(wanted, one):
+                message = f"network policy {name} is there and is not ours, or says something else: remove it"
+                raise Refusal(message, CONFLICT)
+        return bool(found)
 
     @property
     def _ours(self) -> str:

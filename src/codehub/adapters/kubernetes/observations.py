@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from codehub.adapters.image_pull import pull_failure
+from codehub.adapters.kubernetes.manifests import JOB, MAIN
 from codehub.domain.errors import Unreachable
 
 Pod = Mapping[str, Any]
@@ -23,7 +24,8 @@ STUCK_SECONDS = 10.0
 OUT_OF_MEMORY = "it took more memory than its share"
 _LONGEST_DETAIL = 300
 _PULL_TROUBLE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
-_WRONG_CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_CREATION_SECONDS = {"CreateContainerConfigError": 30.0, "CreateContainerError": 120.0, "RunContainerError": 120.0}
+"""How long after a pod's creation the node may fail at making its container: a Secret may come late, a node be busy."""
 _DEFINITE_PULL_TROUBLE = {"InvalidImageName", "ErrImageNeverPull"}
 _WHAT_AN_OPERATOR_DOES = (
     "Bring the node back. If it is certain that it is off, taint it (`kubectl taint node NODE "
@@ -61,14 +63,20 @@ class Seen:
     state: State
     detail: str
 
+    @property
+    def words(self) -> str:
+        """What the pod waits for, in one line."""
+        return f"{self.state.name}: {self.detail}" if self.detail else self.state.name
+
 
 def status(pod: Pod) -> Mapping[str, Any]:
     return pod.get("status") or {}
 
 
 def main_status(pod: Pod) -> Mapping[str, Any]:
-    """The status of the pod's own container; pods of ours have one, besides those that prepare it."""
-    return next(iter(status(pod).get("containerStatuses") or ()), {})
+    """The status of the pod's own container. A cluster may put others beside it, and in any order."""
+    every = status(pod).get("containerStatuses") or ()
+    return next((one for one in every if one.get("name") in (MAIN, JOB)), {})
 
 
 def waiting(pod: Pod) -> Mapping[str, Any]:
@@ -117,6 +125,12 @@ def ended(pod: Pod) -> bool:
     return status(pod).get("phase") in ("Succeeded", "Failed")
 
 
+def has_stopped(pod: Pod) -> bool:
+    """Whether the pod's node has said that its container has ended, and how. Of a pod that was evicted or given up by
+    somebody else, the container may still run."""
+    return ended(pod) and exit_code(pod) is not None
+
+
 def _on_silent_node(pod: Pod, _now: datetime) -> bool:
     """The node's own agent sets both conditions together: only who noticed its silence sets the first alone."""
     ready, containers = condition(pod, "Ready"), condition(pod, "ContainersReady")
@@ -132,8 +146,13 @@ def _cannot_be_ended(pod: Pod, now: datetime) -> bool:
     return until is not None and now > until + timedelta(seconds=SILENT_SECONDS)
 
 
-def _waits_for(*reasons: str) -> Callable[[Pod, datetime], bool]:
-    return lambda pod, _now: not ended(pod) and waiting(pod).get("reason") in reasons
+def _creation_fails(pod: Pod, _now: datetime) -> bool:
+    return not ended(pod) and waiting(pod).get("reason") in _CREATION_SECONDS
+
+
+def _creation_has_failed(pod: Pod, now: datetime) -> bool:
+    begun, patience = created_at(pod), _CREATION_SECONDS.get(str(waiting(pod).get("reason")), 0.0)
+    return _creation_fails(pod, now) and (begun is None or now - begun > timedelta(seconds=patience))
 
 
 def _is_unschedulable(pod: Pod, _now: datetime) -> bool:
@@ -221,10 +240,17 @@ PULL_WAITS = State(
 )
 CONFIG_WRONG = State(
     "CreateContainerConfigError",
-    "CreateContainerConfigError, CreateContainerError or RunContainerError",
+    "CreateContainerConfigError 30 s after the pod was made; CreateContainerError or RunContainerError 120 s after",
     Meaning.REFUSED,
-    _waits_for(*sorted(_WRONG_CONFIG)),
+    _creation_has_failed,
     "Read the message: most often something that the pod names is missing, or the image does not fit",
+)
+CREATION_FAILS = State(
+    "CreateContainerWaiting",
+    "CreateContainerConfigError, CreateContainerError or RunContainerError before that",
+    Meaning.STARTING,
+    _creation_fails,
+    "Nothing yet: the node tries again",
 )
 FAILED_MOUNT = State(
     "FailedMount",
@@ -284,7 +310,8 @@ CREATING = State(
 TABLE: Sequence[State] = (
     *(NODE_SILENT, LOST, UNENDING, CLAIM_LEAVING),
     *(OUT_OF_MEMORY_STATE, EVICTED, COMPLETED, EXITED),
-    *(UNSCHEDULABLE, PULL_FAILED, PULL_WAITS, CONFIG_WRONG, FAILED_MOUNT, MULTI_ATTACH),
+    *(UNSCHEDULABLE, PULL_FAILED, PULL_WAITS, CONFIG_WRONG, CREATION_FAILS),
+    *(FAILED_MOUNT, MULTI_ATTACH),
     *(STOPPING, RUNNING, SCHEDULING, CREATING),
 )
 """The first that fits counts. Two need more than the pod: its events, or its claim."""

@@ -17,7 +17,7 @@ import structlog
 
 from codehub.adapters.kubernetes import manifests, observations
 from codehub.adapters.kubernetes.cache import ClusterCache, owner
-from codehub.adapters.kubernetes.claims import AT_ONCE, Claims
+from codehub.adapters.kubernetes.claims import AT_ONCE, Claims, claims_of
 from codehub.adapters.kubernetes.cluster import (
     CLAIMS,
     CONFLICT,
@@ -90,18 +90,13 @@ class KubernetesRuntime:
         await self.cache.close()
 
     async def identity(self) -> str:
-        """The UIDs of the cluster's own namespace, where it may be read, and of ours, which goes with our claims."""
-        own = await self.cluster.get(NAMESPACES, await self.cluster.namespace(), cluster_wide=True)
+        """The UID of our namespace, which goes with our claims. Another's, such as kube-system's, would make the
+        identity depend on rights that come and go."""
+        name = await self.cluster.namespace()
+        own = await self.cluster.get(NAMESPACES, name, cluster_wide=True)
         if own is None:
-            raise Unreachable(f"there is no namespace {await self.cluster.namespace()}", endpoint=ENDPOINT)
-        try:
-            system = await self.cluster.get(NAMESPACES, "kube-system", cluster_wide=True)
-        except Unreachable as error:
-            if error.context.get("status_code") != FORBIDDEN:
-                raise
-            system = None
-        uids = [one["metadata"]["uid"] for one in (system, own) if one is not None]
-        return " ".join(["kubernetes", *uids, self.site.install_id])
+            raise Unreachable(f"there is no namespace {name}", endpoint=ENDPOINT)
+        return " ".join(["kubernetes", own["metadata"]["uid"], self.site.install_id])
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         if ids is not None and not ids:
@@ -115,9 +110,9 @@ class KubernetesRuntime:
 
     def _judged_anew(self, key: UUID, pod: Manifest, leaving: set[str]) -> tuple[Manifest, ContainerSeen]:
         """What is seen of a pod, which is not judged again while nothing of it has changed: of thousands, few have. Of
-        one that is ending, time alone changes what it means."""
+        one that is ending, or whose container waits, time alone changes what it means."""
         before = self._judged.get(key)
-        changes = observations.is_terminating(pod) or _volume(pod) in leaving
+        changes = observations.is_terminating(pod) or _volume(pod) in leaving or bool(observations.waiting(pod))
         if before is not None and before[0] is pod and before[1].known and not changes:
             return before
         return pod, self._seen(pod, leaving)
@@ -203,6 +198,7 @@ class KubernetesRuntime:
         pod = await self._pod(spec.workspace_id)
         made = pod is None or observations.ended(pod) or observations.is_terminating(pod)
         if made:
+            await self._wait_for_jobs(spec)
             await self.claims.grow(claim, spec.share.disk_bytes)
             pod = await self._made(spec)
         if pod is not None and not _is_settled(pod):
@@ -267,23 +263,24 @@ class KubernetesRuntime:
         return self.cache.hints(self._readiness_probe.heard)
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
-        """Runs a command confined exactly as the workspace's IDE is, and returns its exit code and output."""
-        await self.isolation.stand()
+        """Runs a command confined exactly as the workspace's IDE is, and returns its exit code and output.
+        Deferred if nobody has put up the network policies: whoever tries them does not mend them."""
+        await self.isolation.check()
         name = f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}"
         beside = await self._pod(spec.workspace_id)
         node = None if beside is None else beside["spec"].get("nodeName")
         pod = await self.cluster.create(PODS, manifests.probe(self.site, spec, name, argv, node))
+        found: Manifest | None = pod
         try:
             async with asyncio.timeout(seconds):
-                while True:
-                    found = await self.cluster.get(PODS, name)
-                    if found is None or observations.ended(found):
-                        break
+                while found is not None and not observations.ended(found):
                     await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                    found = await self.cluster.get(PODS, name)
             code = None if found is None else observations.exit_code(found)
             return (1 if code is None else code), await self.cluster.log(name, MAIN, _PROBE_LINES)
         finally:
-            await asyncio.shield(self.cluster.delete(PODS, name, pod["metadata"]["uid"], grace_seconds=0))
+            grace = 0 if found is not None and observations.has_stopped(found) else 1
+            await asyncio.shield(self.cluster.delete(PODS, name, pod["metadata"]["uid"], grace_seconds=grace))
 
     async def pods(self, role: str, ids: Collection[UUID] | None) -> dict[UUID, Manifest]:
         """The pods of a role by workspace: all as they are known, or those of `ids` as they are now."""
@@ -312,9 +309,12 @@ class KubernetesRuntime:
 
     async def end(self, pod: Manifest, grace_seconds: int | None = None) -> None:
         """Ends the pod and waits until it is gone. One that does not go may be on a node that is silent: then nobody
-        knows, and nothing has failed."""
+        knows, and nothing has failed. Without grace the server forgets a pod before its node has ended it, so one whose
+        container may run has a second at least."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         grace = manifests.GRACE_SECONDS if grace_seconds is None else grace_seconds
+        if not observations.has_stopped(pod):
+            grace = max(1, grace)
         try:
             await self.cluster.delete(PODS, name, uid, grace_seconds=grace)
         except Refusal as refusal:
@@ -331,7 +331,7 @@ class KubernetesRuntime:
                 detail = observations.observe(pod, self.cluster.now).detail or "it is Terminating"
                 message = f"pod {name} does not end: {detail}"
                 raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
-            if observations.ended(pod) and observations.exit_code(pod) is not None:
+            if observations.has_stopped(pod):
                 await self.cluster.delete(PODS, name, uid, grace_seconds=0)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
@@ -364,22 +364,23 @@ class KubernetesRuntime:
         """The pod, made just now, or by somebody else in the same moment."""
         until = asyncio.get_running_loop().time() + _RACE_SECONDS
         while (pod := await self._try_to_make(spec)) is None:
+            if asyncio.get_running_loop().time() > until:
+                raise BackendError(f"pod {container_name(spec.workspace_id)} comes and goes: who else starts it?")
             present = await self.cluster.get(PODS, container_name(spec.workspace_id))
             if present is None:
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
                 continue
             if not self.is_ours(present, WORKSPACE):
                 raise BackendError(f"there is a pod {container_name(spec.workspace_id)} that is not ours: remove it")
             if not observations.ended(present) and not observations.is_terminating(present):
                 return present
             await self._clear_the_way(present)
-            if asyncio.get_running_loop().time() > until:
-                raise BackendError(f"pod {container_name(spec.workspace_id)} comes and goes: who else starts it?")
         return pod
 
     async def _clear_the_way(self, present: Manifest) -> None:
         """Removes a pod that has ended, and waits for one that is about to. Deferred if it does not go."""
         try:
-            await self.end(present, 0 if observations.ended(present) else None)
+            await self.end(present, 0 if observations.has_stopped(present) else None)
         except BackendError as error:
             if error.reason is ErrorReason.UNREACHABLE and not isinstance(error, Unreachable):
                 raise Deferred(str(error)) from error
@@ -452,11 +453,11 @@ class KubernetesRuntime:
             case Meaning.UNKNOWN:
                 raise Deferred(seen.detail)
             case Meaning.REFUSED:
-                await self.end(pod, 0)
+                await self.end(pod, 1)
                 raise refused(pod, seen)
             case Meaning.STARTING:
                 await self._hold_to_deadline(pod, seen)
-        return Pulling(f"{seen.state.name}: {seen.detail}" if seen.detail else seen.state.name)
+        return Pulling(seen.words)
 
     async def examined(self, pod: Manifest) -> Seen:
         """What the pod's status means, with its events where those tell more."""
@@ -478,7 +479,7 @@ class KubernetesRuntime:
         waited = 0.0 if begun is None else (self.cluster.now - begun).total_seconds()
         if seen.state is not observations.UNSCHEDULABLE or waited < limit:
             return
-        await self.end(pod, 0)
+        await self.end(pod, 1)
         message = f"no node had room for the workspace within {limit:.0f} s: {seen.detail}"
         context = {"operation": "STARTING", "elapsed_seconds": round(waited), "limit_seconds": round(limit)}
         raise BackendError(message, reason=ErrorReason.TIMEOUT, **context)
@@ -504,6 +505,12 @@ class KubernetesRuntime:
                 return  # it has ended: the next look says how
         message = f"the workspace's secrets could not be handed over: {failure}"
         raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
+
+    async def _wait_for_jobs(self, spec: ContainerSpec) -> None:
+        """Raises Deferred while a job's pod that has not ended has the home: two would write to it."""
+        for pod in await self._listed(JOB, [spec.workspace_id]):
+            if spec.volume in claims_of(pod) and not observations.ended(pod):
+                raise Deferred(f"pod {pod['metadata']['name']} of a storage job still has the home")
 
     async def _release_ended_job(self, workspace_id: UUID, name: str) -> bool:
         """Removes a job that has ended and whose pod still names the claim, which it needs no more. False: there is no
