@@ -257,13 +257,17 @@ RIGHTS = {
         "events": {"list"},
         "networkpolicies": {"list", "create", "delete"},
     },
-    "api": {"pods": READ, "pods/log": {"get"}, "secrets": {"get"}},
-    "proxy": {"pods": READ, "secrets": {"get"}},
+    "api": {"pods": {"get"}, "pods/log": {"get"}},
+    "proxy": {"pods": {"get"}, "secrets": {"get"}},
 }
+IDENTIFYING = ("api", "coordinator")
+"""The processes that ask which cluster and namespace this is."""
 
 
 def rights(role: Manifest) -> dict[str, set[str]]:
-    return {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+    """The verbs by resource, without what is allowed for an object of one name alone."""
+    general = [rule for rule in role["rules"] if "resourceNames" not in rule]
+    return {resource: set(rule["verbs"]) for rule in general for resource in rule["resources"]}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -282,14 +286,22 @@ def test_metrics_of_pods_are_read_only_if_wished() -> None:
     assert having == {"codehub-coordinator", "codehub-api"}
 
 
-def test_outside_of_the_namespace_there_is_one_right(objects: list[Manifest]) -> None:
-    (role,) = of_kind(objects, "ClusterRole")
-    namespaces = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system", "hub"]}
-    assert role["rules"] == [{**namespaces, "verbs": ["get"]}]
+def test_outside_of_the_namespace_there_is_no_right(objects: list[Manifest]) -> None:
+    assert of_kind(objects, "ClusterRole") == of_kind(objects, "ClusterRoleBinding") == []
+
+
+@pytest.mark.parametrize("namespace", ["hub", "desks"])
+def test_the_one_object_that_is_named_is_the_workspaces_namespace(namespace: str) -> None:
+    objects = render({**EXTERNAL, "workspaces": {"namespace": namespace}})
+    own = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": [namespace], "verbs": ["get"]}
+    for component in COMPONENTS:
+        rules = named(objects, "Role", f"codehub-{component}")["rules"]
+        named_so = [rule for rule in rules if "resourceNames" in rule]
+        assert named_so == ([own] if component in IDENTIFYING else []), component
 
 
 def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manifest]) -> None:
-    roles = [*of_kind(objects, "Role"), *of_kind(objects, "ClusterRole")]
+    roles = of_kind(objects, "Role")
     given = {resource for role in roles for resource in rights(role)}
     assert not given & {"pods/exec", "pods/attach", "pods/portforward", "serviceaccounts", "serviceaccounts/token", "*"}
     assert not {verb for role in roles for verbs in rights(role).values() for verb in verbs} & {"*", "bind", "escalate"}
@@ -298,8 +310,8 @@ def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manif
 def test_workspaces_have_an_account_without_any_right(objects: list[Manifest]) -> None:
     account = named(objects, "ConfigMap", "codehub-settings")["data"]["CODEHUB_KUBERNETES_SERVICE_ACCOUNT"]
     assert named(objects, "ServiceAccount", account)["automountServiceAccountToken"] is False
-    bindings = [*of_kind(objects, "RoleBinding"), *of_kind(objects, "ClusterRoleBinding")]
-    assert account not in {subject["name"] for one in bindings for subject in one["subjects"]}
+    bound = [subject["name"] for one in of_kind(objects, "RoleBinding") for subject in one["subjects"]]
+    assert account not in bound
 
 
 def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
@@ -318,6 +330,7 @@ def test_the_rights_in_the_docs_are_those_of_the_chart() -> None:
         for place, component in enumerate(("coordinator", "api", "proxy"))
     }
     assert told == RIGHTS
+    assert "| `namespaces`, the workspaces' own alone | get | get | – |" in text
 
 
 # ── network ──────────────────────────────────────────────────────────────────────────────────────────────────────────
