@@ -257,7 +257,12 @@ RIGHTS = {
         "events": {"list"},
         "networkpolicies": {"list", "create", "delete"},
     },
-    "api": {"pods": {"get"}, "pods/log": {"get"}},
+    "api": {
+        "pods": READ,
+        "pods/log": {"get"},
+        "persistentvolumeclaims": {"list", "watch"},
+        "jobs": {"list", "watch"},
+    },
     "proxy": {"pods": {"get"}, "secrets": {"get"}},
 }
 IDENTIFYING = ("api", "coordinator")
