@@ -1,5 +1,6 @@
 """The Helm chart as its tests see it: rendered by the real helm, without a cluster."""
 
+import base64
 import subprocess
 import sysconfig
 import tempfile
@@ -66,6 +67,11 @@ def refusal(values: Mapping[str, Any]) -> str:
 def named(objects: list[Manifest], kind: str, name: str) -> Manifest:
     (found,) = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name)]
     return found
+
+
+def secret_data(objects: list[Manifest], name: str) -> dict[str, str]:
+    """What the Secret holds, in plain text."""
+    return {key: base64.b64decode(value).decode() for key, value in named(objects, "Secret", name)["data"].items()}
 
 
 def of_kind(objects: list[Manifest], kind: str) -> list[Manifest]:

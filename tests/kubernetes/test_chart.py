@@ -27,6 +27,7 @@ from tests.kubernetes.chart import (
     refusal,
     render,
     run_helm,
+    secret_data,
 )
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
@@ -125,8 +126,15 @@ def test_secrets_are_in_no_config_map() -> None:
     secret = {environment_name(name) for name, field in Settings.model_fields.items() if "SecretStr" in str(field)}
     assert secret - elsewhere().keys() == set()
     objects = render({**TRIAL, "secretSettings": {"CODEHUB_OIDC_CLIENT_SECRET": "hidden"}})
-    assert named(objects, "Secret", "codehub-settings")["stringData"]["CODEHUB_OIDC_CLIENT_SECRET"] == "hidden"
+    assert secret_data(objects, "codehub-settings")["CODEHUB_OIDC_CLIENT_SECRET"] == "hidden"
     assert set(named(objects, "ConfigMap", "codehub-settings")["data"]) & (secret | {"AWS_SECRET_ACCESS_KEY"}) == set()
+
+
+def test_no_secret_is_written_in_a_way_that_keeps_what_was_taken_out() -> None:
+    """A key that is gone from `stringData` stays in force: a patch of it does not reach `data`."""
+    for secret in of_kind(render(TRIAL, "--is-upgrade"), "Secret"):
+        assert "stringData" not in secret
+        assert secret["data"]
 
 
 def test_numbers_and_switches_are_written_as_people_write_them() -> None:
@@ -417,7 +425,7 @@ def test_the_schema_is_migrated_before_an_install_and_before_an_upgrade() -> Non
     source = variable["valueFrom"]["secretKeyRef"]
     secret = named(objects, "Secret", source["name"])
     assert hooks(secret) == hooks(job), "it is there before the job, as this revision has it"
-    assert secret["stringData"] == {"CODEHUB_DATABASE_URL": EXTERNAL["database"]["url"]}
+    assert secret_data(objects, source["name"]) == {"CODEHUB_DATABASE_URL": EXTERNAL["database"]["url"]}
 
 
 def test_a_database_of_the_release_s_own_is_migrated_by_the_pods_that_wait_for_it() -> None:
@@ -433,7 +441,7 @@ def test_an_uninstall_keeps_what_cannot_be_made_again() -> None:
     objects = render(TRIAL)
     kept = named(objects, "Secret", "codehub-generated")
     assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert re.fullmatch(r"[A-Za-z0-9+/]{43}=", kept["stringData"]["secretsKey"])
+    assert re.fullmatch(r"[A-Za-z0-9+/]{43}=", secret_data(objects, "codehub-generated")["secretsKey"])
     assert of_kind(objects, "PersistentVolumeClaim") == [], "a claim of the release would be deleted with it"
     claimed = {
         one["metadata"]["name"] for one in of_kind(objects, "StatefulSet") if one["spec"]["volumeClaimTemplates"]
@@ -443,8 +451,7 @@ def test_an_uninstall_keeps_what_cannot_be_made_again() -> None:
 
 def test_what_is_generated_is_one_and_the_same_wherever_it_is_used() -> None:
     objects = render(TRIAL)
-    generated = named(objects, "Secret", "codehub-generated")["stringData"]
-    settings = named(objects, "Secret", "codehub-settings")["stringData"]
+    generated, settings = secret_data(objects, "codehub-generated"), secret_data(objects, "codehub-settings")
     assert generated["postgresPassword"] in settings["CODEHUB_DATABASE_URL"]
     assert generated["redisPassword"] in settings["CODEHUB_REDIS_URL"]
     assert generated["archivesSecret"] == settings["AWS_SECRET_ACCESS_KEY"]

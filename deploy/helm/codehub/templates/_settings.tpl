@@ -134,3 +134,12 @@ secretsKey: {{ get $kept "secretsKey" | b64dec | default (randBytes 32) | quote 
 {{ $name }}: {{ $value | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* The data of a Secret. As `stringData` a key that is taken out of the values would stay: helm's patch does not reach it. */}}
+{{- define "codehub.encoded" -}}
+{{- range $name, $value := . }}
+{{ $name }}: {{ $value | b64enc | quote }}
+{{- else -}}
+{}
+{{- end }}
+{{- end -}}
