@@ -1,5 +1,6 @@
 """The Helm chart, rendered without a cluster: what it asks for, what it gives away, and what it refuses."""
 
+import base64
 import json
 import re
 import shutil
@@ -11,12 +12,14 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from codehub.settings import Settings, environment_name
+from tests.kubernetes.api_server import api_server
 from tests.kubernetes.chart import (
     CHART,
     EVERYTHING,
     EXTERNAL,
     NEW,
     ROOT,
+    STORES,
     TRIAL,
     Manifest,
     containers,
@@ -439,8 +442,8 @@ def test_a_database_of_the_release_s_own_is_migrated_by_the_pods_that_wait_for_i
 
 def test_an_uninstall_keeps_what_cannot_be_made_again() -> None:
     objects = render(TRIAL)
-    kept = named(objects, "Secret", "codehub-generated")
-    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    generated = named(objects, "Secret", "codehub-generated")
+    assert generated["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert re.fullmatch(r"[A-Za-z0-9+/]{43}=", secret_data(objects, "codehub-generated")["secretsKey"])
     assert of_kind(objects, "PersistentVolumeClaim") == [], "a claim of the release would be deleted with it"
     claimed = {
@@ -458,8 +461,72 @@ def test_what_is_generated_is_one_and_the_same_wherever_it_is_used() -> None:
     assert len({generated[name] for name in generated}) == len(generated)
 
 
+ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "hub"}}
+SYSTEM = {"kind": "Namespace", "metadata": {"name": "kube-system"}}
+KEPT_NAMES = ("postgresPassword", "redisPassword", "archivesKeyId", "archivesSecret", "secretsKey")
+
+
+def kept(*names: str) -> Manifest:
+    """The Secret of a release of before, with these parts."""
+    data = {name: base64.b64encode(f"{name} of before+/=".encode()).decode() for name in names}
+    return {"kind": "Secret", "metadata": {"name": "codehub-generated", "namespace": "hub"}, "data": data}
+
+
+@pytest.mark.parametrize("words", [(), ("--is-upgrade",)], ids=["installed again", "upgraded"])
+@pytest.mark.parametrize("values", [STORES, TRIAL], ids=["as it is", "with generated.anew"])
+def test_what_was_generated_is_written_as_it_was(
+    values: dict[str, Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The Secret is immutable: the cluster takes an upgrade of it only with the very same data."""
+    before = kept(*KEPT_NAMES)
+    with api_server([ACCOUNT, before], tmp_path) as cluster:
+        objects = render(values, *cluster, *words)
+    secret = named(objects, "Secret", "codehub-generated")
+    assert secret["immutable"] is True
+    assert secret["data"] == before["data"]
+    assert "postgresPassword of before" in secret_data(objects, "codehub-settings")["CODEHUB_DATABASE_URL"]
+
+
+@pytest.mark.parametrize("seen", [ACCOUNT, SYSTEM], ids=["a namespace that is there", "a namespace that helm makes"])
+def test_the_first_install_generates(seen: Manifest, tmp_path: Path) -> None:
+    with api_server([seen], tmp_path) as cluster:
+        found = [secret_data(render(STORES, *cluster), "codehub-generated") for _ in range(2)]
+    assert all(set(one) == set(KEPT_NAMES) for one in found)
+    assert found[0]["secretsKey"] != found[1]["secretsKey"]
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"), [((), ", ".join(KEPT_NAMES)), (KEPT_NAMES[:-1], "secretsKey")], ids=["all of it", "the key"]
+)
+def test_an_upgrade_that_misses_what_was_generated_says_what_to_do(
+    there: tuple[str, ...], missing: str, tmp_path: Path
+) -> None:
+    with api_server([ACCOUNT, *([kept(*there)] if there else [])], tmp_path) as cluster:
+        told = refusal(STORES, *cluster, "--is-upgrade")
+    assert f"the Secret hub/codehub-generated has no {missing}:" in told
+    assert "secretsKeys.existingSecret" in told
+    assert "generated.anew" in told
+
+
+def test_a_first_use_in_an_upgrade_may_be_wished_for(tmp_path: Path) -> None:
+    with api_server([ACCOUNT], tmp_path) as cluster:
+        assert secret_data(render(TRIAL, *cluster, "--is-upgrade"), "codehub-generated").keys() == set(KEPT_NAMES)
+
+
+def test_without_a_cluster_nothing_is_generated_unless_wished() -> None:
+    """Argo CD and `helm template` would make another key each time, and people's secrets would be lost with the one of
+    before."""
+    without_key = {name: value for name, value in EXTERNAL.items() if name != "secretsKeys"}
+    for values in (STORES, without_key):
+        told = refusal(values)
+        assert "helm does not see the cluster" in told
+        assert "secretsKeys.existingSecret" in told
+        assert "generated.anew" in told
+    assert render(EXTERNAL, "--is-upgrade"), "who has it all is not asked"
+
+
 def test_nothing_is_generated_where_the_operator_has_it_all() -> None:
-    objects = render({**EXTERNAL, "secretsKeys": {"existingSecret": "our-keys"}})
+    objects = render(EXTERNAL)
     assert {one["metadata"]["name"] for one in of_kind(objects, "Secret")} == {"codehub-settings", "codehub-migration"}
 
 
