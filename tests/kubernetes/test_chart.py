@@ -431,6 +431,19 @@ def test_the_schema_is_migrated_before_an_install_and_before_an_upgrade() -> Non
     assert secret_data(objects, source["name"]) == {"CODEHUB_DATABASE_URL": EXTERNAL["database"]["url"]}
 
 
+def test_the_migration_has_the_files_that_the_processes_have() -> None:
+    """A database's address may name a certificate authority: by the same path everywhere."""
+    own = {"name": "tls", "mountPath": "/etc/tls"}
+    volume = {"name": "tls", "secret": {"secretName": "our-tls"}}
+    values = {"caBundle": {"existingConfigMap": "our-ca"}, "extraVolumes": [volume], "extraVolumeMounts": [own]}
+    objects = render({**EXTERNAL, **values})
+    pod = named(objects, "Job", "codehub-migration")["spec"]["template"]
+    api = named(objects, "Deployment", "codehub-api")["spec"]["template"]
+    assert {"name": "authorities", "configMap": {"name": "our-ca"}} in pod["spec"]["volumes"]
+    assert pod["spec"]["volumes"] == api["spec"]["volumes"]
+    assert pod["spec"]["containers"][0]["volumeMounts"] == api["spec"]["containers"][0]["volumeMounts"]
+
+
 def test_a_database_of_the_release_s_own_is_migrated_by_the_pods_that_wait_for_it() -> None:
     assert of_kind(render(TRIAL), "Job") == []
     upgraded = render(TRIAL, "--is-upgrade")
