@@ -1,5 +1,5 @@
-"""An API server that only lets itself be looked at, for helm's `lookup`: what a chart renders may depend on what is there
-already, and that needs no cluster to be tried."""
+"""An API server that only lets itself be looked at, for helm's `lookup`: what a chart renders may depend on what is
+there already, and that needs no cluster to be tried."""
 
 import json
 from collections.abc import Iterator, Sequence

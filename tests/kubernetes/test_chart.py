@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from codehub.settings import Settings, environment_name
+from codehub.bootstrap.runtimes import archive_url, must_reach_archives, open_archives
+from codehub.settings import Settings, environment_name, load_settings
 from tests.kubernetes.api_server import api_server
 from tests.kubernetes.chart import (
     CHART,
@@ -116,6 +118,11 @@ def test_every_setting_can_be_set_or_says_which_value_decides_it() -> None:
     assert {name: found["data"].get(name) for name in free} == dict.fromkeys(free, "some value")
     for name, value in elsewhere().items():
         assert f"settings.{name} cannot be set there: {value}" in refusal({**TRIAL, "settings": {name: "x"}})
+
+
+def test_a_secret_that_another_value_decides_is_refused_among_the_secret_settings() -> None:
+    told = refusal({**TRIAL, "secretSettings": {"CODEHUB_DATABASE_URL": "x"}})
+    assert "secretSettings.CODEHUB_DATABASE_URL cannot be set there: value database" in told
 
 
 def test_what_is_decided_elsewhere_is_a_setting_and_the_value_exists() -> None:
@@ -240,10 +247,87 @@ def test_probes_ask_where_the_process_answers(objects: list[Manifest], component
         assert (asked["path"], f"0.0.0.0:{ports[asked['port']]}") == (path, address)
 
 
+SECRET_SETTINGS = {"CODEHUB_OIDC_CLIENT_SECRET": "hidden", "CODEHUB_WEBHOOK_URL": "https://x", "EXTRA": "y"}
+ADDRESSES = {"CODEHUB_DATABASE_URL", "CODEHUB_REDIS_URL"}
+BUCKET = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+SECRETS_OF = {
+    "proxy": ADDRESSES,
+    "api": ADDRESSES | BUCKET | {"CODEHUB_SECRETS_KEYS", "CODEHUB_OIDC_CLIENT_SECRET", "EXTRA"},
+    "coordinator": ADDRESSES | BUCKET | {"CODEHUB_SECRETS_KEYS", "CODEHUB_WEBHOOK_URL", "EXTRA"},
+}
+OWN_STORES: dict[str, Any] = {
+    "database": {"existingSecret": "our-database"},
+    "redis": {"existingSecret": "our-redis"},
+    "archives": {"url": "s3://archives", "accessKeyId": "id", "secretAccessKey": "secret"},
+    "secretsKeys": {"existingSecret": "our-keys"},
+}
+
+
+def container_of(objects: list[Manifest], component: str) -> Manifest:
+    (container,) = named(objects, "Deployment", f"codehub-{component}")["spec"]["template"]["spec"]["containers"]
+    found: Manifest = container
+    return found
+
+
+@pytest.mark.parametrize("values", [TRIAL, OWN_STORES], ids=["trial", "own stores"])
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_each_process_is_given_the_secrets_that_it_needs(values: dict[str, Any], component: str) -> None:
+    """A process reads one secret setting by its name, so that it has no other."""
+    container = container_of(render({**values, "secretSettings": SECRET_SETTINGS}), component)
+    given = [one["name"] for one in container["env"] if "valueFrom" in one]
+    assert len(given) == len(set(given))
+    assert set(given) == SECRETS_OF[component]
+    assert container["envFrom"] == [{"configMapRef": {"name": "codehub-settings"}}]
+
+
+def test_what_a_process_reads_by_name_is_there() -> None:
+    objects = render({**TRIAL, "secretSettings": SECRET_SETTINGS})
+    for component in (*COMPONENTS, "doctor"):
+        pod = dict(pods(objects))[f"codehub-{component}"]
+        for one in pod["spec"]["containers"][0]["env"]:
+            if source := one.get("valueFrom", {}).get("secretKeyRef"):
+                assert source["key"] in secret_data(objects, source["name"]), one["name"]
+
+
+def test_the_front_door_is_given_no_secret_of_the_operator_s_own_as_a_whole() -> None:
+    objects = render({**EXTERNAL, "existingSecrets": ["our-settings"]})
+    whole = {
+        component: {
+            one["secretRef"]["name"] for one in container_of(objects, component)["envFrom"] if "secretRef" in one
+        }
+        for component in COMPONENTS
+    }
+    both = {"our-store", "our-settings"}
+    assert whole == {"proxy": set(), "api": both, "coordinator": both}
+
+
+def test_a_changed_secret_restarts_who_has_it() -> None:
+    def checksums(secret: str) -> dict[str, str]:
+        objects = render({**OWN_STORES, "secretSettings": {"CODEHUB_OIDC_CLIENT_SECRET": secret}})
+        return {
+            name: pod["metadata"]["annotations"]["checksum/secrets"]
+            for name, pod in pods(of_kind(objects, "Deployment"))
+        }
+
+    before, after = checksums("one"), checksums("another")
+    assert {name for name in before if before[name] != after[name]} == {"codehub-api"}
+
+
+def test_a_front_door_starts_without_the_bucket_s_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("CODEHUB_OIDC_CLIENT_SECRET", raising=False)
+    data = named(render(EVERYTHING), "ConfigMap", "codehub-settings")["data"]
+    for name, value in data.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(database_url="postgresql://db/x", redis_url="redis://redis")
+    must_reach_archives(settings, archive_url(settings))
+    open_archives(settings).close()
+
+
 def test_the_front_door_has_no_key_to_people_s_secrets(objects: list[Manifest]) -> None:
     def has_key(component: str) -> bool:
-        (container,) = named(objects, "Deployment", f"codehub-{component}")["spec"]["template"]["spec"]["containers"]
-        return "CODEHUB_SECRETS_KEYS" in {one["name"] for one in container["env"]}
+        return "CODEHUB_SECRETS_KEYS" in {one["name"] for one in container_of(objects, component)["env"]}
 
     assert [component for component in COMPONENTS if has_key(component)] == ["api", "coordinator"]
 

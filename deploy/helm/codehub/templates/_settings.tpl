@@ -144,7 +144,12 @@ secretsKey: {{ get $kept "secretsKey" | b64dec | default (randBytes 32) | quote 
 {{- $drawn := .Values._drawn -}}
 {{- $full := include "codehub.fullname" . -}}
 {{- $found := dict -}}
+{{- $elsewhere := include "codehub.elsewhere" . | fromYaml -}}
 {{- range $name, $value := .Values.secretSettings -}}
+{{- $decided := get $elsewhere $name -}}
+{{- if and $decided (not (hasPrefix "value secretSettings" $decided)) -}}
+{{- fail (printf "secretSettings.%s cannot be set there: %s" $name $decided) -}}
+{{- end -}}
 {{- $_ := set $found $name (include "codehub.text" $value) -}}
 {{- end -}}
 {{- if .Values.trial.postgresql.enabled -}}
@@ -167,6 +172,20 @@ secretsKey: {{ get $kept "secretsKey" | b64dec | default (randBytes 32) | quote 
 {{- range $name, $value := $found }}
 {{ $name }}: {{ $value | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* The secret settings of one process, by what it does: the front door keeps nothing and signs nobody in, the API alone speaks to the OpenID
+provider, and whoever coordinates tells the webhook. */}}
+{{- define "codehub.processSecrets" -}}
+{{- $all := include "codehub.secretSettings" .root | fromYaml -}}
+{{- if eq .component "proxy" -}}
+{{- $all = pick $all "CODEHUB_DATABASE_URL" "CODEHUB_REDIS_URL" -}}
+{{- else if eq .component "api" -}}
+{{- $all = omit $all "CODEHUB_WEBHOOK_URL" -}}
+{{- else -}}
+{{- $all = omit $all "CODEHUB_OIDC_CLIENT_SECRET" -}}
+{{- end -}}
+{{- toYaml $all -}}
 {{- end -}}
 
 {{/* The data of a Secret. As `stringData` a key that is taken out of the values would stay: helm's patch does not reach it. */}}
