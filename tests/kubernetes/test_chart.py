@@ -37,6 +37,7 @@ from tests.kubernetes.chart import (
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+KUBERNETES_PAGE = (ROOT / "docs" / "KUBERNETES.md").read_text()
 COMPONENTS = ("api", "proxy", "coordinator")
 
 
@@ -423,7 +424,7 @@ def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
 
 
 def test_the_rights_in_the_docs_are_those_of_the_chart() -> None:
-    text = (ROOT / "docs" / "KUBERNETES.md").read_text().partition("## Rights")[2]
+    text = KUBERNETES_PAGE.partition("## Rights")[2]
     rows = re.findall(r"^\| `([\w/]+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
     told = {
         component: {row[0]: set(row[1 + place].replace(",", " ").split()) for row in rows if row[1 + place] != "–"}
@@ -431,6 +432,28 @@ def test_the_rights_in_the_docs_are_those_of_the_chart() -> None:
     }
     assert told == RIGHTS
     assert "| `namespaces`, the workspaces' own alone | get | get | – |" in text
+
+
+def test_operators_are_sent_to_the_process_that_may_do_it() -> None:
+    row = next(line for line in KUBERNETES_PAGE.splitlines() if line.startswith("| operator's commands |"))
+    assert "deployment/codehub-coordinator" in row
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "--force --delete-emptydir-data",
+        "cluster autoscaler",
+        "IPv6 alone are not supported",
+        "kubernetes.io/metadata.name=codehub",
+        "IRSA",
+        "5353",
+        "codehub-store-",
+        "It cannot be archived any more",
+    ],
+)
+def test_the_page_tells_what_operators_run_into(told: str) -> None:
+    assert told in KUBERNETES_PAGE
 
 
 # ── network ──────────────────────────────────────────────────────────────────────────────────────────────────────────
