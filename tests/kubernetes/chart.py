@@ -1,5 +1,6 @@
 """The Helm chart as its tests see it: rendered by the real helm, without a cluster."""
 
+import base64
 import subprocess
 import sysconfig
 import tempfile
@@ -16,11 +17,14 @@ CHART = ROOT / "deploy" / "helm" / "codehub"
 RELEASE, NAMESPACE = "codehub", "hub"
 NEW = ("policy/v1/PodDisruptionBudget", "autoscaling/v2/HorizontalPodAutoscaler")
 """What a cluster of today offers and one of 1.20 does not."""
-TRIAL: dict[str, Any] = {"trial": {name: {"enabled": True} for name in ("postgresql", "redis", "archives")}}
+STORES: dict[str, Any] = {"trial": {name: {"enabled": True} for name in ("postgresql", "redis", "archives")}}
+TRIAL: dict[str, Any] = {**STORES, "generated": {"anew": True}}
+"""A trial as it is rendered here: there is no cluster that could tell what was generated before."""
 EXTERNAL: dict[str, Any] = {
     "database": {"url": "postgresql://codehub:secret@db/codehub"},
     "redis": {"existingSecret": "our-redis"},
     "archives": {"url": "s3://archives", "existingSecret": "our-store"},
+    "secretsKeys": {"existingSecret": "our-keys"},
 }
 EVERYTHING: dict[str, Any] = {
     **EXTERNAL,
@@ -57,8 +61,8 @@ def render(values: Mapping[str, Any], *words: str, chart: Path = CHART) -> list[
     return [found for found in yaml.safe_load_all(done.stdout) if found]
 
 
-def refusal(values: Mapping[str, Any]) -> str:
-    done = run_helm("template", RELEASE, str(CHART), values=values)
+def refusal(values: Mapping[str, Any], *words: str) -> str:
+    done = run_helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *words, values=values)
     assert done.returncode != 0
     return done.stderr
 
@@ -66,6 +70,11 @@ def refusal(values: Mapping[str, Any]) -> str:
 def named(objects: list[Manifest], kind: str, name: str) -> Manifest:
     (found,) = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name)]
     return found
+
+
+def secret_data(objects: list[Manifest], name: str) -> dict[str, str]:
+    """What the Secret holds, in plain text."""
+    return {key: base64.b64decode(value).decode() for key, value in named(objects, "Secret", name)["data"].items()}
 
 
 def of_kind(objects: list[Manifest], kind: str) -> list[Manifest]:

@@ -173,5 +173,3 @@ def release() -> Iterator[Release]:
         yield found
     finally:
         found.kubectl("delete", "namespace", found.namespace, "--wait=false", check=False)
-        for kind in ("clusterrole", "clusterrolebinding"):
-            found.kubectl("delete", kind, f"{found.namespace}-codehub-identity", "--ignore-not-found", check=False)

@@ -1,6 +1,8 @@
 """The Helm chart, rendered without a cluster: what it asks for, what it gives away, and what it refuses."""
 
+import base64
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,13 +12,16 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from codehub.settings import Settings, environment_name
+from codehub.bootstrap.runtimes import archive_url, must_reach_archives, open_archives
+from codehub.settings import Settings, environment_name, load_settings
+from tests.kubernetes.api_server import api_server
 from tests.kubernetes.chart import (
     CHART,
     EVERYTHING,
     EXTERNAL,
     NEW,
     ROOT,
+    STORES,
     TRIAL,
     Manifest,
     containers,
@@ -27,10 +32,12 @@ from tests.kubernetes.chart import (
     refusal,
     render,
     run_helm,
+    secret_data,
 )
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+KUBERNETES_PAGE = (ROOT / "docs" / "KUBERNETES.md").read_text()
 COMPONENTS = ("api", "proxy", "coordinator")
 
 
@@ -114,6 +121,11 @@ def test_every_setting_can_be_set_or_says_which_value_decides_it() -> None:
         assert f"settings.{name} cannot be set there: {value}" in refusal({**TRIAL, "settings": {name: "x"}})
 
 
+def test_a_secret_that_another_value_decides_is_refused_among_the_secret_settings() -> None:
+    told = refusal({**TRIAL, "secretSettings": {"CODEHUB_DATABASE_URL": "x"}})
+    assert "secretSettings.CODEHUB_DATABASE_URL cannot be set there: value database" in told
+
+
 def test_what_is_decided_elsewhere_is_a_setting_and_the_value_exists() -> None:
     assert {name for name in elsewhere() if not name.startswith("AWS_")} <= all_settings()
     for told in elsewhere().values():
@@ -125,8 +137,15 @@ def test_secrets_are_in_no_config_map() -> None:
     secret = {environment_name(name) for name, field in Settings.model_fields.items() if "SecretStr" in str(field)}
     assert secret - elsewhere().keys() == set()
     objects = render({**TRIAL, "secretSettings": {"CODEHUB_OIDC_CLIENT_SECRET": "hidden"}})
-    assert named(objects, "Secret", "codehub-settings")["stringData"]["CODEHUB_OIDC_CLIENT_SECRET"] == "hidden"
+    assert secret_data(objects, "codehub-settings")["CODEHUB_OIDC_CLIENT_SECRET"] == "hidden"
     assert set(named(objects, "ConfigMap", "codehub-settings")["data"]) & (secret | {"AWS_SECRET_ACCESS_KEY"}) == set()
+
+
+def test_no_secret_is_written_in_a_way_that_keeps_what_was_taken_out() -> None:
+    """A key that is gone from `stringData` stays in force: a patch of it does not reach `data`."""
+    for secret in of_kind(render(TRIAL, "--is-upgrade"), "Secret"):
+        assert "stringData" not in secret
+        assert secret["data"]
 
 
 def test_numbers_and_switches_are_written_as_people_write_them() -> None:
@@ -229,10 +248,87 @@ def test_probes_ask_where_the_process_answers(objects: list[Manifest], component
         assert (asked["path"], f"0.0.0.0:{ports[asked['port']]}") == (path, address)
 
 
+SECRET_SETTINGS = {"CODEHUB_OIDC_CLIENT_SECRET": "hidden", "CODEHUB_WEBHOOK_URL": "https://x", "EXTRA": "y"}
+ADDRESSES = {"CODEHUB_DATABASE_URL", "CODEHUB_REDIS_URL"}
+BUCKET = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+SECRETS_OF = {
+    "proxy": ADDRESSES,
+    "api": ADDRESSES | BUCKET | {"CODEHUB_SECRETS_KEYS", "CODEHUB_OIDC_CLIENT_SECRET", "EXTRA"},
+    "coordinator": ADDRESSES | BUCKET | {"CODEHUB_SECRETS_KEYS", "CODEHUB_WEBHOOK_URL", "EXTRA"},
+}
+OWN_STORES: dict[str, Any] = {
+    "database": {"existingSecret": "our-database"},
+    "redis": {"existingSecret": "our-redis"},
+    "archives": {"url": "s3://archives", "accessKeyId": "id", "secretAccessKey": "secret"},
+    "secretsKeys": {"existingSecret": "our-keys"},
+}
+
+
+def container_of(objects: list[Manifest], component: str) -> Manifest:
+    (container,) = named(objects, "Deployment", f"codehub-{component}")["spec"]["template"]["spec"]["containers"]
+    found: Manifest = container
+    return found
+
+
+@pytest.mark.parametrize("values", [TRIAL, OWN_STORES], ids=["trial", "own stores"])
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_each_process_is_given_the_secrets_that_it_needs(values: dict[str, Any], component: str) -> None:
+    """A process reads one secret setting by its name, so that it has no other."""
+    container = container_of(render({**values, "secretSettings": SECRET_SETTINGS}), component)
+    given = [one["name"] for one in container["env"] if "valueFrom" in one]
+    assert len(given) == len(set(given))
+    assert set(given) == SECRETS_OF[component]
+    assert container["envFrom"] == [{"configMapRef": {"name": "codehub-settings"}}]
+
+
+def test_what_a_process_reads_by_name_is_there() -> None:
+    objects = render({**TRIAL, "secretSettings": SECRET_SETTINGS})
+    for component in (*COMPONENTS, "doctor"):
+        pod = dict(pods(objects))[f"codehub-{component}"]
+        for one in pod["spec"]["containers"][0]["env"]:
+            if source := one.get("valueFrom", {}).get("secretKeyRef"):
+                assert source["key"] in secret_data(objects, source["name"]), one["name"]
+
+
+def test_the_front_door_is_given_no_secret_of_the_operator_s_own_as_a_whole() -> None:
+    objects = render({**EXTERNAL, "existingSecrets": ["our-settings"]})
+    whole = {
+        component: {
+            one["secretRef"]["name"] for one in container_of(objects, component)["envFrom"] if "secretRef" in one
+        }
+        for component in COMPONENTS
+    }
+    both = {"our-store", "our-settings"}
+    assert whole == {"proxy": set(), "api": both, "coordinator": both}
+
+
+def test_a_changed_secret_restarts_who_has_it() -> None:
+    def checksums(secret: str) -> dict[str, str]:
+        objects = render({**OWN_STORES, "secretSettings": {"CODEHUB_OIDC_CLIENT_SECRET": secret}})
+        return {
+            name: pod["metadata"]["annotations"]["checksum/secrets"]
+            for name, pod in pods(of_kind(objects, "Deployment"))
+        }
+
+    before, after = checksums("one"), checksums("another")
+    assert {name for name in before if before[name] != after[name]} == {"codehub-api"}
+
+
+def test_a_front_door_starts_without_the_bucket_s_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("CODEHUB_OIDC_CLIENT_SECRET", raising=False)
+    data = named(render(EVERYTHING), "ConfigMap", "codehub-settings")["data"]
+    for name, value in data.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(database_url="postgresql://db/x", redis_url="redis://redis")
+    must_reach_archives(settings, archive_url(settings))
+    open_archives(settings).close()
+
+
 def test_the_front_door_has_no_key_to_people_s_secrets(objects: list[Manifest]) -> None:
     def has_key(component: str) -> bool:
-        (container,) = named(objects, "Deployment", f"codehub-{component}")["spec"]["template"]["spec"]["containers"]
-        return "CODEHUB_SECRETS_KEYS" in {one["name"] for one in container["env"]}
+        return "CODEHUB_SECRETS_KEYS" in {one["name"] for one in container_of(objects, component)["env"]}
 
     assert [component for component in COMPONENTS if has_key(component)] == ["api", "coordinator"]
 
@@ -257,13 +353,22 @@ RIGHTS = {
         "events": {"list"},
         "networkpolicies": {"list", "create", "delete"},
     },
-    "api": {"pods": READ, "pods/log": {"get"}, "secrets": {"get"}},
-    "proxy": {"pods": READ, "secrets": {"get"}},
+    "api": {
+        "pods": READ,
+        "pods/log": {"get"},
+        "persistentvolumeclaims": {"list", "watch"},
+        "jobs": {"list", "watch"},
+    },
+    "proxy": {"pods": {"get"}, "secrets": {"get"}},
 }
+IDENTIFYING = ("api", "coordinator")
+"""The processes that ask which cluster and namespace this is."""
 
 
 def rights(role: Manifest) -> dict[str, set[str]]:
-    return {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+    """The verbs by resource, without what is allowed for an object of one name alone."""
+    general = [rule for rule in role["rules"] if "resourceNames" not in rule]
+    return {resource: set(rule["verbs"]) for rule in general for resource in rule["resources"]}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -282,14 +387,22 @@ def test_metrics_of_pods_are_read_only_if_wished() -> None:
     assert having == {"codehub-coordinator", "codehub-api"}
 
 
-def test_outside_of_the_namespace_there_is_one_right(objects: list[Manifest]) -> None:
-    (role,) = of_kind(objects, "ClusterRole")
-    namespaces = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system", "hub"]}
-    assert role["rules"] == [{**namespaces, "verbs": ["get"]}]
+def test_outside_of_the_namespace_there_is_no_right(objects: list[Manifest]) -> None:
+    assert of_kind(objects, "ClusterRole") == of_kind(objects, "ClusterRoleBinding") == []
+
+
+@pytest.mark.parametrize("namespace", ["hub", "desks"])
+def test_the_one_object_that_is_named_is_the_workspaces_namespace(namespace: str) -> None:
+    objects = render({**EXTERNAL, "workspaces": {"namespace": namespace}})
+    own = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": [namespace], "verbs": ["get"]}
+    for component in COMPONENTS:
+        rules = named(objects, "Role", f"codehub-{component}")["rules"]
+        named_so = [rule for rule in rules if "resourceNames" in rule]
+        assert named_so == ([own] if component in IDENTIFYING else []), component
 
 
 def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manifest]) -> None:
-    roles = [*of_kind(objects, "Role"), *of_kind(objects, "ClusterRole")]
+    roles = of_kind(objects, "Role")
     given = {resource for role in roles for resource in rights(role)}
     assert not given & {"pods/exec", "pods/attach", "pods/portforward", "serviceaccounts", "serviceaccounts/token", "*"}
     assert not {verb for role in roles for verbs in rights(role).values() for verb in verbs} & {"*", "bind", "escalate"}
@@ -298,8 +411,8 @@ def test_nobody_may_run_commands_in_pods_or_speak_for_others(objects: list[Manif
 def test_workspaces_have_an_account_without_any_right(objects: list[Manifest]) -> None:
     account = named(objects, "ConfigMap", "codehub-settings")["data"]["CODEHUB_KUBERNETES_SERVICE_ACCOUNT"]
     assert named(objects, "ServiceAccount", account)["automountServiceAccountToken"] is False
-    bindings = [*of_kind(objects, "RoleBinding"), *of_kind(objects, "ClusterRoleBinding")]
-    assert account not in {subject["name"] for one in bindings for subject in one["subjects"]}
+    bound = [subject["name"] for one in of_kind(objects, "RoleBinding") for subject in one["subjects"]]
+    assert account not in bound
 
 
 def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
@@ -311,13 +424,36 @@ def test_workspaces_in_a_namespace_of_their_own_take_the_roles_there() -> None:
 
 
 def test_the_rights_in_the_docs_are_those_of_the_chart() -> None:
-    text = (ROOT / "docs" / "KUBERNETES.md").read_text().partition("## Rights")[2]
+    text = KUBERNETES_PAGE.partition("## Rights")[2]
     rows = re.findall(r"^\| `([\w/]+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
     told = {
         component: {row[0]: set(row[1 + place].replace(",", " ").split()) for row in rows if row[1 + place] != "–"}
         for place, component in enumerate(("coordinator", "api", "proxy"))
     }
     assert told == RIGHTS
+    assert "| `namespaces`, the workspaces' own alone | get | get | – |" in text
+
+
+def test_operators_are_sent_to_the_process_that_may_do_it() -> None:
+    row = next(line for line in KUBERNETES_PAGE.splitlines() if line.startswith("| operator's commands |"))
+    assert "deployment/codehub-coordinator" in row
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "--force --delete-emptydir-data",
+        "cluster autoscaler",
+        "IPv6 alone are not supported",
+        "kubernetes.io/metadata.name=codehub",
+        "IRSA",
+        "5353",
+        "codehub-store-",
+        "It cannot be archived any more",
+    ],
+)
+def test_the_page_tells_what_operators_run_into(told: str) -> None:
+    assert told in KUBERNETES_PAGE
 
 
 # ── network ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -399,7 +535,20 @@ def test_the_schema_is_migrated_before_an_install_and_before_an_upgrade() -> Non
     source = variable["valueFrom"]["secretKeyRef"]
     secret = named(objects, "Secret", source["name"])
     assert hooks(secret) == hooks(job), "it is there before the job, as this revision has it"
-    assert secret["stringData"] == {"CODEHUB_DATABASE_URL": EXTERNAL["database"]["url"]}
+    assert secret_data(objects, source["name"]) == {"CODEHUB_DATABASE_URL": EXTERNAL["database"]["url"]}
+
+
+def test_the_migration_has_the_files_that_the_processes_have() -> None:
+    """A database's address may name a certificate authority: by the same path everywhere."""
+    own = {"name": "tls", "mountPath": "/etc/tls"}
+    volume = {"name": "tls", "secret": {"secretName": "our-tls"}}
+    values = {"caBundle": {"existingConfigMap": "our-ca"}, "extraVolumes": [volume], "extraVolumeMounts": [own]}
+    objects = render({**EXTERNAL, **values})
+    pod = named(objects, "Job", "codehub-migration")["spec"]["template"]
+    api = named(objects, "Deployment", "codehub-api")["spec"]["template"]
+    assert {"name": "authorities", "configMap": {"name": "our-ca"}} in pod["spec"]["volumes"]
+    assert pod["spec"]["volumes"] == api["spec"]["volumes"]
+    assert pod["spec"]["containers"][0]["volumeMounts"] == api["spec"]["containers"][0]["volumeMounts"]
 
 
 def test_a_database_of_the_release_s_own_is_migrated_by_the_pods_that_wait_for_it() -> None:
@@ -413,9 +562,9 @@ def test_a_database_of_the_release_s_own_is_migrated_by_the_pods_that_wait_for_i
 
 def test_an_uninstall_keeps_what_cannot_be_made_again() -> None:
     objects = render(TRIAL)
-    kept = named(objects, "Secret", "codehub-generated")
-    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert re.fullmatch(r"[A-Za-z0-9+/]{43}=", kept["stringData"]["secretsKey"])
+    generated = named(objects, "Secret", "codehub-generated")
+    assert generated["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert re.fullmatch(r"[A-Za-z0-9+/]{43}=", secret_data(objects, "codehub-generated")["secretsKey"])
     assert of_kind(objects, "PersistentVolumeClaim") == [], "a claim of the release would be deleted with it"
     claimed = {
         one["metadata"]["name"] for one in of_kind(objects, "StatefulSet") if one["spec"]["volumeClaimTemplates"]
@@ -425,16 +574,79 @@ def test_an_uninstall_keeps_what_cannot_be_made_again() -> None:
 
 def test_what_is_generated_is_one_and_the_same_wherever_it_is_used() -> None:
     objects = render(TRIAL)
-    generated = named(objects, "Secret", "codehub-generated")["stringData"]
-    settings = named(objects, "Secret", "codehub-settings")["stringData"]
+    generated, settings = secret_data(objects, "codehub-generated"), secret_data(objects, "codehub-settings")
     assert generated["postgresPassword"] in settings["CODEHUB_DATABASE_URL"]
     assert generated["redisPassword"] in settings["CODEHUB_REDIS_URL"]
     assert generated["archivesSecret"] == settings["AWS_SECRET_ACCESS_KEY"]
     assert len({generated[name] for name in generated}) == len(generated)
 
 
+ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "hub"}}
+SYSTEM = {"kind": "Namespace", "metadata": {"name": "kube-system"}}
+KEPT_NAMES = ("postgresPassword", "redisPassword", "archivesKeyId", "archivesSecret", "secretsKey")
+
+
+def kept(*names: str) -> Manifest:
+    """The Secret of a release of before, with these parts."""
+    data = {name: base64.b64encode(f"{name} of before+/=".encode()).decode() for name in names}
+    return {"kind": "Secret", "metadata": {"name": "codehub-generated", "namespace": "hub"}, "data": data}
+
+
+@pytest.mark.parametrize("words", [(), ("--is-upgrade",)], ids=["installed again", "upgraded"])
+@pytest.mark.parametrize("values", [STORES, TRIAL], ids=["as it is", "with generated.anew"])
+def test_what_was_generated_is_written_as_it_was(
+    values: dict[str, Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The Secret is immutable: the cluster takes an upgrade of it only with the very same data."""
+    before = kept(*KEPT_NAMES)
+    with api_server([ACCOUNT, before], tmp_path) as cluster:
+        objects = render(values, *cluster, *words)
+    secret = named(objects, "Secret", "codehub-generated")
+    assert secret["immutable"] is True
+    assert secret["data"] == before["data"]
+    assert "postgresPassword of before" in secret_data(objects, "codehub-settings")["CODEHUB_DATABASE_URL"]
+
+
+@pytest.mark.parametrize("seen", [ACCOUNT, SYSTEM], ids=["a namespace that is there", "a namespace that helm makes"])
+def test_the_first_install_generates(seen: Manifest, tmp_path: Path) -> None:
+    with api_server([seen], tmp_path) as cluster:
+        found = [secret_data(render(STORES, *cluster), "codehub-generated") for _ in range(2)]
+    assert all(set(one) == set(KEPT_NAMES) for one in found)
+    assert found[0]["secretsKey"] != found[1]["secretsKey"]
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"), [((), ", ".join(KEPT_NAMES)), (KEPT_NAMES[:-1], "secretsKey")], ids=["all of it", "the key"]
+)
+def test_an_upgrade_that_misses_what_was_generated_says_what_to_do(
+    there: tuple[str, ...], missing: str, tmp_path: Path
+) -> None:
+    with api_server([ACCOUNT, *([kept(*there)] if there else [])], tmp_path) as cluster:
+        told = refusal(STORES, *cluster, "--is-upgrade")
+    assert f"the Secret hub/codehub-generated has no {missing}:" in told
+    assert "secretsKeys.existingSecret" in told
+    assert "generated.anew" in told
+
+
+def test_a_first_use_in_an_upgrade_may_be_wished_for(tmp_path: Path) -> None:
+    with api_server([ACCOUNT], tmp_path) as cluster:
+        assert secret_data(render(TRIAL, *cluster, "--is-upgrade"), "codehub-generated").keys() == set(KEPT_NAMES)
+
+
+def test_without_a_cluster_nothing_is_generated_unless_wished() -> None:
+    """Argo CD and `helm template` would make another key each time, and people's secrets would be lost with the one of
+    before."""
+    without_key = {name: value for name, value in EXTERNAL.items() if name != "secretsKeys"}
+    for values in (STORES, without_key):
+        told = refusal(values)
+        assert "helm does not see the cluster" in told
+        assert "secretsKeys.existingSecret" in told
+        assert "generated.anew" in told
+    assert render(EXTERNAL, "--is-upgrade"), "who has it all is not asked"
+
+
 def test_nothing_is_generated_where_the_operator_has_it_all() -> None:
-    objects = render({**EXTERNAL, "secretsKeys": {"existingSecret": "our-keys"}})
+    objects = render(EXTERNAL)
     assert {one["metadata"]["name"] for one in of_kind(objects, "Secret")} == {"codehub-settings", "codehub-migration"}
 
 

@@ -23,15 +23,25 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* All settings as environment: the ConfigMap, then Secrets. What comes from the operator's own Secrets is named by key. */}}
+{{/* The settings of a process: the ConfigMap, and the operator's own Secrets, of which the front door needs none. */}}
 {{- define "codehub.environmentFrom" -}}
-- configMapRef: {name: {{ include "codehub.settingsName" . }}}
-- secretRef: {name: {{ include "codehub.settingsName" . }}}
-{{- with .Values.archives.existingSecret }}
+- configMapRef: {name: {{ include "codehub.settingsName" .root }}}
+{{- if ne .component "proxy" }}
+{{- with .root.Values.archives.existingSecret }}
 - secretRef: {name: {{ . }}}
 {{- end }}
-{{- range .Values.existingSecrets }}
+{{- range .root.Values.existingSecrets }}
 - secretRef: {name: {{ . }}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What a process is given of the Secret of settings: each by its name, so that it has no other. */}}
+{{- define "codehub.secretEnvironment" -}}
+{{- $secret := include "codehub.settingsName" .root -}}
+{{- range $name, $value := include "codehub.processSecrets" . | fromYaml }}
+- name: {{ $name }}
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ $name }}}}
 {{- end }}
 {{- end -}}
 
@@ -123,7 +133,7 @@ spec:
       labels: {{- include "codehub.labels" . | nindent 8 }}
       annotations:
         checksum/settings: {{ include "codehub.settings" $root | sha256sum }}
-        checksum/secrets: {{ include "codehub.secretSettings" $root | sha256sum }}
+        checksum/secrets: {{ include "codehub.processSecrets" . | sha256sum }}
         {{- with $part.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -160,11 +170,12 @@ spec:
           image: {{ include "codehub.image" $root }}
           imagePullPolicy: {{ $root.Values.imagePullPolicy }}
           args: [{{ .component }}]
-          envFrom: {{- include "codehub.environmentFrom" $root | nindent 12 }}
+          envFrom: {{- include "codehub.environmentFrom" . | nindent 12 }}
           env:
             {{- range $name, $value := .environment }}
             - {name: {{ $name }}, value: {{ $value | quote }}}
             {{- end }}
+            {{- include "codehub.secretEnvironment" . | nindent 12 }}
             {{- if .keys }}
             {{- include "codehub.keys" $root | nindent 12 }}
             {{- end }}

@@ -87,9 +87,43 @@ CODEHUB_CA_BUNDLE: {{ not (empty .Values.caBundle.existingConfigMap) | ternary (
 {{- end }}
 {{- end -}}
 
-{{/* A part of what was generated: kept from before, so that an upgrade changes no password. */}}
+{{/* The parts of the generated Secret that these values use. */}}
+{{- define "codehub.neededGenerated" -}}
+{{- $trial := .Values.trial -}}
+{{- $needed := $trial.postgresql.enabled | ternary (list "postgresPassword") list -}}
+{{- $needed = $trial.redis.enabled | ternary (append $needed "redisPassword") $needed -}}
+{{- $needed = $trial.archives.enabled | ternary (concat $needed (list "archivesKeyId" "archivesSecret")) $needed -}}
+{{- $needed = .Values.secretsKeys.existingSecret | empty | ternary (append $needed "secretsKey") $needed -}}
+{{- join ", " $needed -}}
+{{- end -}}
+
+{{/* Whether helm asks the cluster at all. An account `default` is in every namespace; one that helm is about to make has none yet. */}}
+{{- define "codehub.seesCluster" -}}
+{{- if or (lookup "v1" "ServiceAccount" .Release.Namespace "default") (lookup "v1" "Namespace" "" "kube-system") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Refuses to generate anew what was generated before and is only not seen: nobody could open what people keep as secrets. */}}
+{{- define "codehub.mayGenerate" -}}
+{{- $root := .root -}}
+{{- $missing := list -}}
+{{- range $name := include "codehub.neededGenerated" $root | splitList ", " | compact -}}
+{{- if not (hasKey $.kept $name) -}}{{- $missing = append $missing $name -}}{{- end -}}
+{{- end -}}
+{{- if and $missing (not $root.Values.generated.anew) -}}
+{{- $secret := printf "%s/%s" $root.Release.Namespace (include "codehub.generatedName" $root) -}}
+{{- $own := "name Secrets of your own (secretsKeys.existingSecret; database, redis and archives instead of trial.*)" -}}
+{{- if or .kept $root.Release.IsUpgrade -}}
+{{- fail (printf "the Secret %s has no %s: put it back from your copy, or %s. If it never was there, or you give up what it opened, set generated.anew=true for this upgrade. Argo CD, `helm template` and --dry-run=client never see it: %s there, or use --dry-run=server" $secret (join ", " $missing) $own $own) -}}
+{{- else if not (include "codehub.seesCluster" $root) -}}
+{{- fail (printf "helm does not see the cluster (Argo CD, `helm template`, --dry-run=client), so it would generate another %s for the Secret %s each time: %s, or use --dry-run=server, or set generated.anew=true for a rendering that is looked at or applied once" (join ", " $missing) $secret $own) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What is generated: kept from before, so that an upgrade changes no password. */}}
 {{- define "codehub.generated" -}}
 {{- $kept := (lookup "v1" "Secret" .Release.Namespace (include "codehub.generatedName" .)).data | default dict -}}
+{{- include "codehub.mayGenerate" (dict "root" . "kept" $kept) -}}
 {{- range $name := list "postgresPassword" "redisPassword" "archivesSecret" }}
 {{ $name }}: {{ get $kept $name | b64dec | default (randAlphaNum 40) | quote }}
 {{- end }}
@@ -110,7 +144,12 @@ secretsKey: {{ get $kept "secretsKey" | b64dec | default (randBytes 32) | quote 
 {{- $drawn := .Values._drawn -}}
 {{- $full := include "codehub.fullname" . -}}
 {{- $found := dict -}}
+{{- $elsewhere := include "codehub.elsewhere" . | fromYaml -}}
 {{- range $name, $value := .Values.secretSettings -}}
+{{- $decided := get $elsewhere $name -}}
+{{- if and $decided (not (hasPrefix "value secretSettings" $decided)) -}}
+{{- fail (printf "secretSettings.%s cannot be set there: %s" $name $decided) -}}
+{{- end -}}
 {{- $_ := set $found $name (include "codehub.text" $value) -}}
 {{- end -}}
 {{- if .Values.trial.postgresql.enabled -}}
@@ -132,5 +171,28 @@ secretsKey: {{ get $kept "secretsKey" | b64dec | default (randBytes 32) | quote 
 {{- end -}}
 {{- range $name, $value := $found }}
 {{ $name }}: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The secret settings of one process, by what it does: the front door keeps nothing and signs nobody in, the API alone speaks to the OpenID
+provider, and whoever coordinates tells the webhook. */}}
+{{- define "codehub.processSecrets" -}}
+{{- $all := include "codehub.secretSettings" .root | fromYaml -}}
+{{- if eq .component "proxy" -}}
+{{- $all = pick $all "CODEHUB_DATABASE_URL" "CODEHUB_REDIS_URL" -}}
+{{- else if eq .component "api" -}}
+{{- $all = omit $all "CODEHUB_WEBHOOK_URL" -}}
+{{- else -}}
+{{- $all = omit $all "CODEHUB_OIDC_CLIENT_SECRET" -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{/* The data of a Secret. As `stringData` a key that is taken out of the values would stay: helm's patch does not reach it. */}}
+{{- define "codehub.encoded" -}}
+{{- range $name, $value := . }}
+{{ $name }}: {{ $value | b64enc | quote }}
+{{- else -}}
+{}
 {{- end }}
 {{- end -}}
