@@ -290,7 +290,8 @@ async def test_an_image_that_is_not_to_be_had_is_no_attempt_that_waits(
     error = await refusal(never, replace(spec, image_ref="no-such-image:1"))
     assert error.reason is ErrorReason.IMAGE_PULL_FAILED, error
     assert error.context["image"] == "no-such-image:1"
-    assert await seen(runtime, spec.workspace_id) is None, "nothing is left of it"
+    left = await seen(runtime, spec.workspace_id)
+    assert left is None or left.state == "Terminating", "nothing is left of it but what the node tidies up"
 
 
 async def test_a_registry_that_does_not_answer_is_waited_for(runtime: KubernetesRuntime, spec: ContainerSpec) -> None:
@@ -370,7 +371,8 @@ async def test_a_job_whose_pod_is_killed_is_interrupted_and_runs_again(place: Ku
     await jobs.start(spec)
 
     async def progressed() -> bool:
-        return (await jobs.find([key]))[key].progress is not None
+        progress = (await jobs.find([key]))[key].progress
+        return progress is not None and progress.bytes > 0
 
     await eventually(progressed)
     pod = place.testbed.get("pods", "-l", f"codehub.workspace={key}")["items"][0]

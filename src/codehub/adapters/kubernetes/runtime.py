@@ -453,11 +453,20 @@ class KubernetesRuntime:
             case Meaning.UNKNOWN:
                 raise Deferred(seen.detail)
             case Meaning.REFUSED:
-                await self.end(pod, 1)
+                await self._withdraw(pod)
                 raise refused(pod, seen)
             case Meaning.STARTING:
                 await self._hold_to_deadline(pod, seen)
         return Pulling(seen.words)
+
+    async def _withdraw(self, pod: Manifest) -> None:
+        """Asks for the end of a pod that never will run. It is not waited for, which may take a node long: whoever
+        starts the next waits."""
+        name = pod["metadata"]["name"]
+        try:
+            await self.cluster.delete(PODS, name, pod["metadata"]["uid"], grace_seconds=1)
+        except Refusal as refusal:
+            raise BackendError(f"pod {name} cannot be removed: {refusal}") from refusal
 
     async def examined(self, pod: Manifest) -> Seen:
         """What the pod's status means, with its events where those tell more."""
