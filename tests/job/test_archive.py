@@ -228,6 +228,18 @@ def test_an_ignore_file_that_is_no_file_is_no_trouble(harness: JobHarness) -> No
     assert_same(before, harness.tree_restored())
 
 
+def test_a_proven_archive_that_has_rotted_is_made_again_while_the_home_lives(harness: JobHarness) -> None:
+    (harness.home / "notes").write_text("mine")
+    before = harness.tree_of_home()
+    assert harness.archive().code == ExitCode.DONE
+    whole = harness.object.read_bytes()
+    harness.object.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert harness.archive().code == ExitCode.DONE
+    assert harness.object.read_bytes() == whole
+    harness.restore()
+    assert_same(before, harness.tree_restored())
+
+
 def test_a_missing_volume_is_said_clearly(harness: JobHarness) -> None:
     harness.home.rmdir()
     archived = harness.archive()

@@ -43,7 +43,7 @@ DAMAGE = (
     Mutant(
         "an archive that is there already is believed without reading it",
         (Patch(VERIFY, "if meta is None or _is_proven(store, meta.sha256, meta.bytes, progress):", "if True:"),),
-        test="tests/contracts/test_jobs.py::test_an_archive_that_is_there_and_damaged_is_made_again",
+        test="tests/job/test_archive.py::test_a_proven_archive_that_has_rotted_is_made_again_while_the_home_lives",
     ),
     Mutant(
         "an archive found damaged is called ready",
