@@ -123,6 +123,35 @@ async def test_who_types_on_in_what_vs_code_kept_is_told_of_no_conflict(desk: Wo
     assert await page.locator(".tab[data-resource-name^='Untitled']").count() == 0
 
 
+HOLDS_LOCKS = """async () => {
+  const names = (await navigator.locks.query()).held.map(({ name }) => name);
+  const held = names.filter((name) => name.startsWith("codehub tab"));
+  const released = new Promise((resolve) => (window.release = resolve));
+  for (const name of held) navigator.locks.request(name, () => released);
+  return held.length;
+}"""
+
+
+async def test_a_page_that_ends_slowly_is_not_taken_for_an_open_one(desk: Workspace, user: BrowserUser) -> None:
+    """The lock by which its tab is known to be open may be held for a while after the next page has come."""
+    notes = Notes(desk, await user.opens(desk.url))
+    page = notes.tab.page
+    await notes.open()
+    await notes.type("typed before ")
+    await page.wait_for_timeout(1000)
+    holder, _ = await user.goes(f"{desk.url}_codehub/editor")
+    assert await holder.evaluate(HOLDS_LOCKS) == 1
+    await page.bring_to_front()
+    async with page.expect_navigation(url=re.compile(r"/\?folder="), wait_until="commit"):
+        desk.kill()
+    await arrived(page)
+    await rows.listens(notes.tab)
+    await page.wait_for_timeout(1000)
+    assert "typed before" not in (desk.home / notes.name).read_text()
+    await holder.evaluate("release()")
+    await notes.are_on_disk()
+
+
 async def test_a_backup_that_outlived_the_save_is_no_conflict(desk: Workspace, tab: Tab) -> None:
     """VS Code removes its own backup after it has saved; the workspace may be gone in between."""
     notes = Notes(desk, tab)

@@ -8,6 +8,7 @@ const vscode = require("vscode");
 
 const WRITE_MS = 100; // after the last key; what is typed in between is written with it
 const LARGEST = 20 << 20;
+const RECOVER_AGAIN_MS = [0, 2_000, 5_000, 15_000, 30_000]; // the page that was left may end slowly, and a save may fail
 
 const TEXTS = {
   en: {
@@ -524,20 +525,31 @@ class Journal {
     await Promise.all(unsaved.map((document) => this.write(document)));
   }
 
-  // What tabs that are gone had not saved.
   async recover() {
     await this.reopenTabs();
+    for (const wait of RECOVER_AGAIN_MS) {
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      if (await this.recoverOnce()) return;
+    }
+  }
+
+  // What tabs that are gone had not saved. Whether nothing is left of other tabs, gone or open.
+  async recoverOnce() {
     const records = await request(this.store("readonly").getAll());
     const held = navigator.locks ? (await navigator.locks.query()).held.map((lock) => lock.name) : [];
     const isOpen = ({ tab, at }) => (navigator.locks ? held.includes(this.lockName(tab)) : Date.now() - at < 60_000);
     const names = [];
-    for (const record of records.filter((each) => each.tab !== this.tab && !isOpen(each)).sort((a, b) => a.at - b.at)) {
+    const others = records.filter((each) => each.tab !== this.tab).sort((a, b) => a.at - b.at);
+    let left = others.length;
+    for (const record of others.filter((each) => !isOpen(each))) {
       const name = await this.bringBack(record).catch(() => undefined);
       if (name === undefined) continue; // it stays for the next time
       if (name) names.push(name);
       await request(this.store("readwrite").delete([record.tab, record.uri]));
+      left -= 1;
     }
     if (names.length) notify("Information", texts.recovered(names.join(", ")));
+    return left === 0;
   }
 
   // The name of what was brought back; empty if it was there already.
@@ -558,7 +570,7 @@ class Journal {
       return name;
     }
     if (document.getText() === text) {
-      if (document.isDirty) await document.save();
+      if (document.isDirty && !(await document.save())) throw new Error("it cannot be saved");
       return "";
     }
     if (document.isDirty && isTypedOn(document.getText(), text)) return ""; // VS Code kept it too, and somebody goes on
