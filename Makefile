@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up images test test-fast test-system test-kubernetes test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs pins format clean
+.PHONY: help up images test test-fast test-system test-kubernetes test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-editor bench-proxy bench-start docs pins format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-archive: $(STAMP) ## The storage job against tar and zstd, on a home of 1 
 
 bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k workspaces
 	@$(BIN)/python -m bench.controller
+
+bench-editor: $(STAMP) ## What an idle editor costs, with CodeHub's extension and without
+	@$(BIN)/python -m bench.idle_editor
 
 bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
 	@$(BIN)/python -m bench.proxy --json -

@@ -110,14 +110,14 @@ class Workspace:
 
     def kill(self) -> None:
         """Everything of it at once, as when the machine's memory runs out."""
-        for process in self._processes():
+        for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing of it runs meanwhile, as when its machine is cut off; its connections stay open."""
-        stopped = self._processes()
+        stopped = self.processes()
         for process in stopped:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()
@@ -128,7 +128,7 @@ class Workspace:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.resume()
 
-    def _processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         record = json.loads((self.data / "runtime" / "containers" / self.id / "record.json").read_text())
         supervisor = psutil.Process(record["pid"])
         return [supervisor, *supervisor.children(recursive=True)]
