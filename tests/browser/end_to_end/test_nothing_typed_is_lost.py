@@ -123,6 +123,23 @@ async def test_who_types_on_in_what_vs_code_kept_is_told_of_no_conflict(desk: Wo
     assert await page.locator(".tab[data-resource-name^='Untitled']").count() == 0
 
 
+async def test_what_is_typed_while_a_save_is_under_way_is_kept(desk: Workspace, tab: Tab, hub: Installation) -> None:
+    """VS Code then calls the document saved towards extensions, although it is not."""
+    notes = Notes(desk, tab)
+    await notes.open()
+    await notes.type("saved ")
+    with desk.paused():
+        await tab.page.keyboard.press("Control+s")
+        await tab.page.wait_for_timeout(5000)  # what is paused is asked before the save too
+        await notes.type("typed before ")
+        await tab.page.wait_for_timeout(500)
+    saved = notes.text.removeprefix("typed before ")
+    await until(lambda: (desk.home / notes.name).read_text() == saved, "the save", say=lambda: desk.home)
+    await tab.page.wait_for_timeout(1000)
+    await rows.killed(notes, hub)
+    await notes.are_saved_after_all("typed after ")
+
+
 HOLDS_LOCKS = """async () => {
   const names = (await navigator.locks.query()).held.map(({ name }) => name);
   const held = names.filter((name) => name.startsWith("codehub tab"));

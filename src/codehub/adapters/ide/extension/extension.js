@@ -447,9 +447,9 @@ class Journal {
   async foundUnsaved(document) {
     this.changed(document); // before the reading, which a workspace that is gone never answers
     const key = document.uri.toString();
-    const bytes = document.isUntitled ? null : await vscode.workspace.fs.readFile(document.uri).then(undefined, () => null);
-    if (!bytes || this.known.has(key)) return;
-    this.known.set(key, [hash(new TextDecoder().decode(bytes))]);
+    const text = document.isUntitled ? null : await onDisk(document);
+    if (text === null || this.known.has(key)) return;
+    this.known.set(key, [hash(text)]);
     this.changed(document);
   }
 
@@ -458,20 +458,34 @@ class Journal {
     this.known.set(key, [...(this.known.get(key) ?? []).slice(-20), hash(document.getText())]);
   }
 
-  // Whether a document is saved is told only after its first change was.
   changed(document) {
     if (!this.concerns(document)) return;
     const key = document.uri.toString();
     clearTimeout(this.pending.get(key));
     const wait = WRITE_MS + document.getText().length / 20_000;
-    this.pending.set(key, setTimeout(() => (document.isDirty ? this.write(document) : this.saved(document)), wait));
+    this.pending.set(key, setTimeout(() => this.keep(document), wait));
+  }
+
+  // A document that is said to be saved may not be: towards extensions VS Code calls it so after every save, whatever was
+  // typed meanwhile. So what was changed is written in any case, and given up once it is seen to be on disk.
+  async keep(document) {
+    await this.write(document);
+    if (document.isDirty) return;
+    const text = document.getText();
+    if (document.isUntitled || (await onDisk(document)) === text) this.isSaved(document, text);
   }
 
   saved(document) {
-    if (document.isDirty) return Promise.resolve();
+    const text = document.getText();
+    if (this.known.get(document.uri.toString())?.at(-1) === hash(text)) this.isSaved(document, text);
+    else this.changed(document); // typed while it was saved
+  }
+
+  isSaved(document, text) {
     const key = document.uri.toString();
-    this.known.set(key, [hash(document.getText())]);
-    return this.forget(key);
+    if (document.isDirty || document.getText() !== text) return;
+    this.known.set(key, [hash(text)]);
+    this.forget(key);
   }
 
   closed(document) {
@@ -485,7 +499,7 @@ class Journal {
     clearTimeout(this.pending.get(key));
     this.pending.delete(key);
     const text = document.getText();
-    if (!document.isDirty || text.length > LARGEST) return Promise.resolve();
+    if (text.length > LARGEST) return Promise.resolve();
     const record = { tab: this.tab, uri: key, text, language: document.languageId, on_disk: this.known.get(key) ?? [], at: Date.now() };
     return request(this.store("readwrite").put(record));
   }
@@ -521,7 +535,8 @@ class Journal {
   }
 
   async flush() {
-    const unsaved = vscode.workspace.textDocuments.filter((each) => each.isDirty && this.concerns(each));
+    const isUnsaved = (document) => document.isDirty || this.pending.has(document.uri.toString());
+    const unsaved = vscode.workspace.textDocuments.filter((each) => isUnsaved(each) && this.concerns(each));
     await Promise.all(unsaved.map((document) => this.write(document)));
   }
 
@@ -593,6 +608,12 @@ class Journal {
     await vscode.window.showTextDocument(document, { preview: false, preserveFocus: true, viewColumn: vscode.ViewColumn.Beside });
     return document;
   }
+}
+
+// Null if it cannot be told.
+async function onDisk(document) {
+  const bytes = await vscode.workspace.fs.readFile(document.uri).then(undefined, () => null);
+  return bytes && new TextDecoder().decode(bytes);
 }
 
 function request(asked) {
