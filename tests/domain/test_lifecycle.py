@@ -61,6 +61,18 @@ def runner_stops(row: Workspace, lease_until: datetime | None, policy: IdlePolic
     return None
 
 
+@pytest.mark.parametrize("left", [600, 121, 120, 119, 60, 1, 0])
+def test_what_is_told_does_not_move_while_the_stop_comes_near(left: int) -> None:
+    deadline = NOW + timedelta(seconds=630)
+    told = explain(ran(), None, [], POLICY, deadline - timedelta(seconds=left))
+    assert told.stops_at == deadline
+
+
+def test_a_stop_that_is_due_comes_any_moment() -> None:
+    due = NOW + timedelta(seconds=635)
+    assert explain(ran(), None, [], POLICY, due).stops_at == due
+
+
 def test_a_past_deadline_still_leaves_time_to_read_the_warning() -> None:
     late = NOW + timedelta(hours=5)
     told = explain(ran(), None, [], POLICY, late)

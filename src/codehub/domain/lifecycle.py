@@ -96,9 +96,10 @@ def _obstacles(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy, 
 
 
 def _times(deadline: datetime, ttl: int, now: datetime) -> tuple[datetime, tuple[datetime, ...]]:
-    """When it stops and when it is warned. Nobody is stopped without the last warning, even past the deadline."""
+    """When it stops and when it is warned. Nobody is stopped without the last warning: one that nobody was there to
+    give before the deadline comes now, and the stop after it."""
     first, last = warning_leads(ttl)
-    stops_at = max(deadline, now + last)
+    stops_at = now + last if now > deadline + last else max(deadline, now)
     ahead = tuple(at for at in (deadline - first, deadline - last) if at > now)
     return stops_at, ahead or (now,)
 
