@@ -23,6 +23,7 @@ STUCK_SECONDS = 10.0
 """How long a pod is being made before its events are asked for the reason."""
 OUT_OF_MEMORY = "it took more memory than its share"
 _LONGEST_DETAIL = 300
+_ENDED_BY_OTHERS = "the cluster ends its pod: its node is drained, or somebody evicted or deleted it"
 _PULL_TROUBLE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 _CREATION_SECONDS = {"CreateContainerConfigError": 30.0, "CreateContainerError": 120.0, "RunContainerError": 120.0}
 """How long after a pod's creation the node may fail at making its container: a Secret may come late, a node be busy."""
@@ -293,6 +294,7 @@ STOPPING = State(
     "the pod is Terminating within its grace period",
     Meaning.RUNNING,
     lambda pod, _now: is_terminating(pod),
+    "Nothing: if we did not end it, it is started again once it is gone, elsewhere if need be",
 )
 RUNNING = State("Running", "its container runs and has an address", Meaning.RUNNING, lambda pod, _now: started(pod))
 SCHEDULING = State(
@@ -357,6 +359,8 @@ def _detail(pod: Pod, state: State) -> str:
         return f"pod {pod['metadata']['name']} on node {node}: {state.when}. {state.advice}"
     if state.meaning is Meaning.ENDED:
         return _ending(pod, state)[:_LONGEST_DETAIL]
+    if state is STOPPING:
+        return str(condition(pod, "DisruptionTarget").get("message") or _ENDED_BY_OTHERS)[:_LONGEST_DETAIL]
     if state is UNSCHEDULABLE:
         return str(condition(pod, "PodScheduled").get("message", ""))[:_LONGEST_DETAIL]
     words = " ".join(str(waiting(pod).get("message") or "").split())[:_LONGEST_DETAIL]

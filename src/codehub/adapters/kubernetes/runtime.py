@@ -358,7 +358,8 @@ class KubernetesRuntime:
             return ContainerSeen(instance, False, volume, detail=seen.detail, known=False, state=seen.state.name)
         runs = seen.state.meaning is not Meaning.ENDED
         state = "" if seen.state in (observations.RUNNING, observations.EXITED) else seen.state.name
-        return ContainerSeen(instance, runs, volume, detail=seen.detail, state=state)
+        evicted = seen.state in (observations.EVICTED, observations.STOPPING)
+        return ContainerSeen(instance, runs, volume, detail=seen.detail, state=state, evicted=evicted)
 
     async def _made(self, spec: ContainerSpec) -> Manifest | None:
         """The pod, made just now, or by somebody else in the same moment."""
