@@ -113,6 +113,11 @@ def created_at(found: Mapping[str, Any]) -> datetime | None:
     return moment(found["metadata"].get("creationTimestamp"))
 
 
+def scheduled_at(pod: Pod) -> datetime | None:
+    """When the pod was given to its node."""
+    return moment(condition(pod, "PodScheduled").get("lastTransitionTime"))
+
+
 def is_terminating(found: Mapping[str, Any]) -> bool:
     return bool(found["metadata"].get("deletionTimestamp"))
 
@@ -258,7 +263,7 @@ FAILED_MOUNT = State(
     "being made for long, and its events say FailedMount or FailedAttachVolume",
     Meaning.STARTING,
     lambda _pod, _now: False,
-    "Look at the claim and its storage class; Kubernetes tries again",
+    "Look at the claim and its storage class; Kubernetes tries again until CODEHUB_KUBERNETES_CREATION_TIMEOUT",
 )
 MULTI_ATTACH = State(
     "MultiAttach",
@@ -266,6 +271,13 @@ MULTI_ATTACH = State(
     Meaning.STARTING,
     lambda _pod, _now: False,
     "The other node lets go by itself within minutes; if it is off for good, taint it out-of-service",
+)
+PULLING = State(
+    "Pulling",
+    "being made for long, and its events say that its image is pulled",
+    Meaning.STARTING,
+    lambda _pod, _now: False,
+    "Nothing: a large image takes its time",
 )
 OUT_OF_MEMORY_STATE = State(
     "OOMKilled",
@@ -313,10 +325,12 @@ TABLE: Sequence[State] = (
     *(NODE_SILENT, LOST, UNENDING, CLAIM_LEAVING),
     *(OUT_OF_MEMORY_STATE, EVICTED, COMPLETED, EXITED),
     *(UNSCHEDULABLE, PULL_FAILED, PULL_WAITS, CONFIG_WRONG, CREATION_FAILS),
-    *(FAILED_MOUNT, MULTI_ATTACH),
+    *(FAILED_MOUNT, MULTI_ATTACH, PULLING),
     *(STOPPING, RUNNING, SCHEDULING, CREATING),
 )
-"""The first that fits counts. Two need more than the pod: its events, or its claim."""
+"""The first that fits counts. Some need more than the pod: its events, or its claim."""
+BEING_MADE = (CREATING, FAILED_MOUNT, MULTI_ATTACH)
+"""The states of a pod on whose node a volume is being mounted or a container made, which has a deadline."""
 
 
 def observe(pod: Pod, now: datetime) -> Seen:
@@ -341,7 +355,7 @@ def observe_stuck(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Seen:
         if seen.state is PULL_WAITS and event.get("reason") == "Failed" and _is_definite(words):
             return Seen(PULL_FAILED, words)
         if seen.state is CREATING and event.get("reason") == "Pulling":
-            return Seen(seen.state, re.sub(r"^P", "p", words))
+            return Seen(PULLING, re.sub(r"^P", "p", words))
     return seen
 
 

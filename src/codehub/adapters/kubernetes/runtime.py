@@ -484,13 +484,20 @@ class KubernetesRuntime:
         return observations.observe_stuck(seen, events)
 
     async def _hold_to_deadline(self, pod: Manifest, seen: Seen) -> None:
-        """Gives a pod up for which no node is found in time."""
-        begun, limit = observations.created_at(pod), self.site.scheduling_seconds
-        waited = 0.0 if begun is None else (self.cluster.now - begun).total_seconds()
-        if seen.state is not observations.UNSCHEDULABLE or waited < limit:
+        """Gives a pod up for which no node is found in time, or which its node does not make in time. The node may be
+        stuck in what it does, so that the pod's end is not waited for."""
+        if seen.state is observations.UNSCHEDULABLE:
+            begun, limit = observations.created_at(pod), self.site.scheduling_seconds
+            message = f"no node had room for the workspace within {limit:.0f} s: {seen.detail}"
+        elif seen.state in observations.BEING_MADE:
+            begun, limit = observations.scheduled_at(pod), self.site.creation_seconds
+            message = f"its node did not make the workspace's pod within {limit:.0f} s: {seen.words}"
+        else:
             return
-        await self.end(pod, 1)
-        message = f"no node had room for the workspace within {limit:.0f} s: {seen.detail}"
+        waited = 0.0 if begun is None else (self.cluster.now - begun).total_seconds()
+        if waited < limit:
+            return
+        await self._withdraw(pod)
         context = {"operation": "STARTING", "elapsed_seconds": round(waited), "limit_seconds": round(limit)}
         raise BackendError(message, reason=ErrorReason.TIMEOUT, **context)
 
