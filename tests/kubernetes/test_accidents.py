@@ -416,6 +416,26 @@ async def test_a_token_that_is_not_known_is_no_answer(place: KubernetesPlace, tm
             await runtime.containers([uuid4()])
 
 
+async def test_a_token_that_is_replaced_is_read_again_as_soon_as_the_old_one_is_refused(
+    place: KubernetesPlace, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    view = kubeconfig(place)
+    right = view["users"][0]["user"]["token"]
+    view["users"][0]["user"] = {"tokenFile": str(file)}
+    file.write_text(right)
+    async with runtime_by(place, view, tmp_path) as runtime:
+        assert not await runtime.containers([uuid4()])
+        file.write_text("revoked")
+        assert not await runtime.containers([uuid4()]), "the one that was read before still holds"
+        connection = await runtime.cluster._connected()
+        connection.configuration.api_key["BearerToken"] = "Bearer revoked"
+        file.write_text(right)
+        with pytest.raises(Unreachable, match="does not know us"):
+            await runtime.containers([uuid4()])
+        assert not await runtime.containers([uuid4()]), "the next call has the new one"
+
+
 async def test_a_claim_grows_with_its_template_or_stays_and_the_start_goes_on(
     place: KubernetesPlace, runtime: KubernetesRuntime, spec: ContainerSpec
 ) -> None:

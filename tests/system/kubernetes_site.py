@@ -45,6 +45,21 @@ def standing_still(name: str) -> Iterator[None]:
         os.kill(number, signal.SIGCONT)
 
 
+@contextmanager
+def killed(name: str) -> Iterator[None]:
+    """A part of the cluster is killed, and started again with the same words afterwards."""
+    number = part(name)
+    words = Path(f"/proc/{number}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+    os.kill(number, signal.SIGKILL)
+    try:
+        yield
+    finally:
+        with (CLUSTER / "log" / f"{name}.log").open("a") as log:
+            outputs = [(os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)]
+            pid = os.posix_spawn(words[0], words, os.environ, file_actions=outputs, setsid=True)
+        (CLUSTER / f"{name}.pid").write_text(str(pid))
+
+
 @dataclass
 class KubernetesDeployment(Deployment):
     testbed: KubernetesTestbed = field(kw_only=True)

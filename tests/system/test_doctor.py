@@ -290,7 +290,8 @@ async def test_the_data_directory_is_made_private(logged_database: str, fresh_re
 
 async def test_the_api_is_asked_where_the_front_door_finds_it() -> None:
     """Where the processes are in pods of their own, nothing listens at the address that the API itself listens at."""
-    async with serving_status("127.0.0.1:0", lambda: ProcessStatus(ready=True, details={}), CollectorRegistry()) as port:
+    ready = ProcessStatus(ready=True, details={})
+    async with serving_status("127.0.0.1:0", lambda: ready, CollectorRegistry()) as port:
         apart = settings(api_address="127.0.0.1:1", api_upstream=f"localhost:{port}")
         found = await doctor.api(apart)
         assert (found.verdict, f"localhost:{port} answers" in found.seen) == (Verdict.OK, True)

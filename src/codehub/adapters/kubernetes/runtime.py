@@ -20,7 +20,6 @@ from codehub.adapters.kubernetes.cache import ClusterCache, owner
 from codehub.adapters.kubernetes.claims import AT_ONCE, Claims, claims_of
 from codehub.adapters.kubernetes.cluster import (
     CLAIMS,
-    CONFLICT,
     ENDPOINT,
     EVENTS,
     FORBIDDEN,
@@ -37,8 +36,8 @@ from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
 from codehub.adapters.kubernetes.observations import Meaning, Seen
 from codehub.adapters.kubernetes.usage import PodUsage
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
-from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, hand_over
-from codehub.agent.secrets import encode, records
+from codehub.adapters.start_secrets import hand_over_secrets
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
@@ -63,7 +62,6 @@ _RACE_SECONDS = 30.0
 _GONE_SECONDS = 35.0
 """How long after its grace a pod is waited for; on a node that is silent it never goes."""
 _LOOK_AGAIN_SECONDS = 0.1
-_HAND_OVER_SECONDS = 20.0
 _ORPHANED_SECONDS = 60.0
 _LONGEST_PROBE_SECONDS = 900.0
 _MOST_KEYS = 10_000
@@ -402,7 +400,7 @@ class KubernetesRuntime:
             pod = await self.cluster.create(PODS, manifests.workspace(self.site, spec, secret))
         except Refusal as refusal:
             await self.cluster.delete(SECRETS, secret, kept["metadata"]["uid"])
-            if refusal.status == CONFLICT:
+            if refusal.already_exists:
                 return None
             raise BackendError(f"the pod cannot be made: {refusal}", action="start") from refusal
         await self.cluster.patch(SECRETS, secret, manifests.owned_by(pod))
@@ -424,7 +422,7 @@ class KubernetesRuntime:
                 stale = dict.fromkeys(found.get("data") or {}, None)
                 await self.cluster.patch(SECRETS, name, {"data": stale | wanted["data"]})
         except Refusal as refusal:
-            if refusal.status != CONFLICT:  # another of us made it just now
+            if not refusal.already_exists:  # another of us made it just now
                 raise
 
     async def _waited_for(self, pod: Manifest, seconds: float) -> Manifest | None:
@@ -502,26 +500,10 @@ class KubernetesRuntime:
         raise BackendError(message, reason=ErrorReason.TIMEOUT, **context)
 
     async def _hand_over_secrets(self, spec: ContainerSpec) -> None:
-        """Gives the pod's agent what it waits for. Whoever is killed before this leaves a pod that waits, and the next
-        to start it comes by here."""
-        credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
-        secrets = encode(spec.secrets.env, records(credentials, spec.secrets.ssh_keys))
-        failure = "its agent does not listen"
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_HAND_OVER_SECONDS):
-                while (endpoint := await self.endpoint(spec.workspace_id)) is not None:
-                    if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
-                        return
-                    try:
-                        await hand_over((endpoint.host, endpoint.port), endpoint.inside.key, secrets)
-                    except OSError as error:
-                        failure = str(error)
-                        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-                    else:
-                        return
-                return  # it has ended: the next look says how
-        message = f"the workspace's secrets could not be handed over: {failure}"
-        raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
+        failure = await hand_over_secrets(spec, self.endpoint)
+        if failure is not None:
+            message = f"the workspace's secrets could not be handed over: {failure}"
+            raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
 
     async def _wait_for_jobs(self, spec: ContainerSpec) -> None:
         """Raises Deferred while a job's pod that has not ended has the home: two would write to it."""
