@@ -68,8 +68,8 @@ bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k wor
 bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
 	@$(BIN)/python -m bench.proxy --json -
 
-bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker run
-	@$(BIN)/python -m bench.start
+bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker run (RUNTIME=kubernetes: a bare pod)
+	@$(BIN)/python -m bench.start $(if $(RUNTIME),--runtime $(RUNTIME))
 
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py
