@@ -71,8 +71,8 @@ bench-editor: $(STAMP) ## What an idle editor costs, with CodeHub's extension an
 bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
 	@$(BIN)/python -m bench.proxy --json -
 
-bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker run
-	@$(BIN)/python -m bench.start
+bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker run (RUNTIME=kubernetes: a bare pod)
+	@$(BIN)/python -m bench.start $(if $(RUNTIME),--runtime $(RUNTIME))
 
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py

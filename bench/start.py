@@ -1,4 +1,4 @@
-"""From the wish to RUNNING on the event stream, against a bare `docker run` until the same page answers.
+"""From the wish to RUNNING on the event stream, against a bare `docker run` or a bare pod until the same page answers.
 
 Both start the same image with the same isolation on a home that has been used before, one after the other, then
 many at once. What lies between is what recording first, looking and telling cost: it should be under 150 ms, and at
@@ -23,10 +23,13 @@ from uuid import UUID, uuid4
 import httpx
 import uvloop
 
+from bench._bare_pods import BarePods
 from bench._site import Person, Site, register
 from bench.controller import Servers, say
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
+from codehub.adapters.kubernetes import KubernetesRuntime
+from codehub.bootstrap.kubernetes import why_not_kubernetes
 from codehub.bootstrap.runtimes import why_not_docker
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.serve import until_signalled
@@ -52,13 +55,21 @@ class Row:
     p99_ms: float
 
 
+PASSED_ON = (
+    *("CODEHUB_WORKSPACE_IMAGE", "CODEHUB_IMAGE", "KUBECONFIG", "CODEHUB_KUBERNETES_NAMESPACE"),
+    *("CODEHUB_ARCHIVE_URL", "CODEHUB_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"),
+)
+"""Variables of ours that the measured processes have too."""
+
+
 @dataclass(frozen=True)
-class DockerSite(Site):
+class ContainerSite(Site):
     install: str = ""
+    runtime: str = "docker"
 
     def _environment(self, port: int) -> dict[str, str]:
-        more = {"CODEHUB_RUNTIME": "docker", "CODEHUB_INSTALL_ID": self.install}
-        more |= {name: os.environ[name] for name in ("CODEHUB_WORKSPACE_IMAGE", "CODEHUB_IMAGE") if name in os.environ}
+        more = {"CODEHUB_RUNTIME": self.runtime, "CODEHUB_INSTALL_ID": self.install}
+        more |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         # Many start at once here; no more than the machine is asked of bare containers.
         return super()._environment(port) | more | {"MAX_RUNNING_PER_USER": "1000", "MAX_RUNNING_GLOBAL": "1000"}
 
@@ -109,13 +120,10 @@ class Stream:
 
 
 class Bench:
-    def __init__(self, services: Services, stream: Stream, person: Person, bare_names: set[str]) -> None:
-        assert isinstance(services.runtime, DockerRuntime)
+    def __init__(self, services: Services, stream: Stream, person: Person) -> None:
         self._services = services
-        self._runtime = services.runtime
         self._stream = stream
         self._owner = person.owner_id
-        self._bare_names = bare_names
 
     async def workspaces(self, number: int) -> list[UUID]:
         return list(await asyncio.gather(*(self.workspace() for _ in range(number))))
@@ -124,7 +132,7 @@ class Bench:
         """Make a workspace that is asleep, with a home that has been used."""
         key = uuid4()
         running = self._stream.expect(key, Phase.RUNNING)
-        new = CreateWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
+        new = CreateWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime=self._services.settings.runtime)
         await self._services.commands.create(new, key, Actor("bench"), datetime.now(UTC))
         await asyncio.wait_for(running.wait(), TIMEOUT_SECONDS)
         await self.wished(key, Desired.STANDBY)
@@ -138,9 +146,20 @@ class Bench:
         await asyncio.wait_for(told.wait(), TIMEOUT_SECONDS)
         return time.perf_counter() - began
 
-    async def bare(self, volume: str) -> float:
-        site, name = self._runtime.site, f"bench-{uuid4().hex[:12]}"
-        self._bare_names |= {name, volume}
+
+class BareContainers:
+    """Bare containers of the workspace's image in Docker, as confined as a workspace."""
+
+    name = "docker run"
+
+    def __init__(self, runtime: DockerRuntime) -> None:
+        self._runtime = runtime
+        self._names: set[str] = set()
+
+    async def start(self, home: UUID) -> float:
+        """The seconds from `docker run` until its page answers; `home` names its volume."""
+        site, name, volume = self._runtime.site, f"bench-{uuid4().hex[:12]}", f"bench-{home}"
+        self._names |= {name, volume}
         memory, pids = site.share.memory_bytes, site.share.pids
         isolation = ["--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--read-only", "--tmpfs=/tmp", "--init"]
         limits = [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={pids}", f"--cpus={site.share.cpu}"]
@@ -152,6 +171,24 @@ class Bench:
         seconds = time.perf_counter() - began
         await _docker("rm", "--force", name)
         return seconds
+
+    async def sweep(self) -> None:
+        runtime = self._runtime
+        for key in await runtime.containers():
+            await runtime.remove_container(key)
+        for key, names in (await runtime.volumes()).items():
+            for name in names:
+                await runtime.delete_volume(key, name)
+        for kind in (("rm", "--force"), ("volume", "rm", "--force")):
+            await _docker(*kind, *self._names, check=False)  # most are gone already
+        await runtime.isolation.take_down()
+
+
+def bare_starts(services: Services) -> BareContainers | BarePods:
+    if isinstance(services.runtime, DockerRuntime):
+        return BareContainers(services.runtime)
+    assert isinstance(services.runtime, KubernetesRuntime)
+    return BarePods(services.runtime, REACHABLE, _until_it_answers)
 
 
 async def _docker(*words: str, check: bool = True) -> str:
@@ -174,56 +211,56 @@ async def _until_it_answers(address: str) -> None:
                 return
 
 
-async def measure(rounds: int, at_once: int) -> list[Row]:
+async def measure(runtime: str, rounds: int, at_once: int) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="codehub-bench-") as directory:
         place = Path(directory)
         async with embedded_postgres(place) as postgres, embedded_redis(place) as redis:
             servers = Servers(postgres.url, redis.url)
-            site = DockerSite(servers, place, await servers.database(), install=f"bench-{uuid4().hex[:8]}")
+            install = f"bench-{uuid4().hex[:8]}"
+            site = ContainerSite(servers, place, await servers.database(), install=install, runtime=runtime)
             [person] = await register(site.url, 1, Role.USER)
             settings = load_settings(
                 database_url=site.url,
                 redis_url=servers.redis_url,
                 data_dir=place / "data",
-                runtime="docker",
+                runtime=runtime,
                 install_id=site.install,
                 max_running_per_user=1000,
                 max_running_global=1000,
             )
             async with open_services(settings) as services:
-                assert isinstance(services.runtime, DockerRuntime)
-                bare_names: set[str] = set()
+                bare = bare_starts(services)
                 try:
                     async with (
                         site.coordinator(),
                         site.api() as (port, _),
                         Stream(port, person).listening() as stream,
                     ):
-                        return await _rows(Bench(services, stream, person, bare_names), rounds, at_once)
+                        return await _rows(Bench(services, stream, person), bare, rounds, at_once)
                 finally:
                     # Nobody coordinates any more, who would bring back what is removed.
-                    await _sweep(services.runtime, bare_names)
+                    await bare.sweep()
 
 
-async def _rows(bench: Bench, rounds: int, at_once: int) -> list[Row]:
+async def _rows(bench: Bench, starts: BareContainers | BarePods, rounds: int, at_once: int) -> list[Row]:
     ours, bare = [], []
-    key, volume = await bench.workspace(), f"bench-{uuid4().hex[:12]}"
-    await bench.bare(volume)
+    key, home = await bench.workspace(), uuid4()
+    await starts.start(home)
     for number in range(rounds):
         say(f"start {number + 1} of {rounds}")
-        bare.append(await bench.bare(volume))
+        bare.append(await starts.start(home))
         ours.append(await bench.wished(key, Desired.RUNNING))
         await bench.wished(key, Desired.STANDBY)
     keys = await bench.workspaces(at_once)
-    volumes = [f"{volume}-{number}" for number in range(at_once)]
-    await asyncio.gather(*(bench.bare(name) for name in volumes))
+    homes = [uuid4() for _ in range(at_once)]
+    await asyncio.gather(*(starts.start(one) for one in homes))
     say(f"{at_once} at once")
-    together_bare = await asyncio.gather(*(bench.bare(name) for name in volumes))
+    together_bare = await asyncio.gather(*(starts.start(one) for one in homes))
     together = await asyncio.gather(*(bench.wished(one, Desired.RUNNING) for one in keys))
     return [
-        _row("docker run, one by one", bare),
+        _row(f"{starts.name}, one by one", bare),
         _row("wish to RUNNING, one by one", ours),
-        _row(f"docker run, {at_once} at once", together_bare),
+        _row(f"{starts.name}, {at_once} at once", together_bare),
         _row(f"wish to RUNNING, {at_once} at once", together),
     ]
 
@@ -231,17 +268,6 @@ async def _rows(bench: Bench, rounds: int, at_once: int) -> list[Row]:
 def _row(what: str, seconds: Sequence[float]) -> Row:
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")
     return Row(what, len(seconds), cuts[49] * 1000, cuts[98] * 1000)
-
-
-async def _sweep(runtime: DockerRuntime, bare_names: set[str]) -> None:
-    for key in await runtime.containers():
-        await runtime.remove_container(key)
-    for key, names in (await runtime.volumes()).items():
-        for name in names:
-            await runtime.delete_volume(key, name)
-    for kind in (("rm", "--force"), ("volume", "rm", "--force")):
-        await _docker(*kind, *bare_names, check=False)  # most are gone already
-    await runtime.isolation.take_down()
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -256,6 +282,7 @@ def show(rows: Sequence[Row]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runtime", choices=("docker", "kubernetes"), default="docker")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it work at all?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     parser.add_argument("--rounds", type=int, default=20)
@@ -265,14 +292,16 @@ def main() -> int:
         chosen.rounds, chosen.at_once = 2, 2
     configure_logging(level="warning")
     unused = load_settings(database_url="postgresql://unused", redis_url="redis://unused")
-    reason = asyncio.run(why_not_docker(unused))
+    reason = asyncio.run((why_not_docker if chosen.runtime == "docker" else why_not_kubernetes)(unused))
+    if reason is None and chosen.runtime == "kubernetes" and "CODEHUB_ARCHIVE_URL" not in os.environ:
+        reason = "pods need a bucket for archives: CODEHUB_ARCHIVE_URL names none"
     if reason is not None:
         print(f"not measured: {reason}")
         return 0
     rows: list[Row] = []
 
     async def run() -> None:
-        rows.extend(await measure(chosen.rounds, chosen.at_once))
+        rows.extend(await measure(chosen.runtime, chosen.rounds, chosen.at_once))
 
     uvloop.run(until_signalled(run))
     if not rows:

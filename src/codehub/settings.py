@@ -364,6 +364,12 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_KUBERNETES_SCHEDULING_TIMEOUT",
         description="How long a workspace waits for a node that has room for it.",
     )
+    kubernetes_creation_timeout: Seconds = Field(
+        900,
+        validation_alias="CODEHUB_KUBERNETES_CREATION_TIMEOUT",
+        description="How long a node may take to mount a workspace's volume and to make its container. The time that "
+        "its image takes to be pulled is not limited by this.",
+    )
     kubernetes_pull_secrets: ObjectNames | None = Field(
         None,
         validation_alias="CODEHUB_KUBERNETES_PULL_SECRETS",

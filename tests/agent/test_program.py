@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,15 @@ def test_a_command_that_is_not_there_is_named(agent: list[str]) -> None:
     done = ran(agent, "no-such-program")
     assert done.returncode == 127
     assert done.stderr == "codehub: the command no-such-program cannot be run: there is no such program\n"
+
+
+def test_a_home_that_cannot_be_written_to_is_said_at_once(agent: list[str], tmp_path: Path) -> None:
+    assert ran(agent, "true", HOME=str(tmp_path)).returncode == 0
+    tmp_path.chmod(0o755)
+    os.chown(tmp_path, 1, 1)
+    done = ran([*ALONE, "setpriv", "--bounding-set=-dac_override", *agent[len(ALONE) :]], "true", HOME=str(tmp_path))
+    assert done.returncode == 73, done.stderr
+    assert f"the home {tmp_path} cannot be written to by user 0" in done.stderr
 
 
 def test_without_a_key_it_does_not_start(agent: list[str]) -> None:

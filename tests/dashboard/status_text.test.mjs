@@ -114,3 +114,10 @@ test("the pace is told once there is one, and begins anew with another operation
   assert.equal(pace.left(at(50, "b"), 3_000), null);
   assert.equal(pace.left({ id: "1", op_id: "b", progress: null }, 4_000), null);
 });
+
+test("one that was evicted says so until it runs again", () => {
+  const evicted = "its node is drained";
+  for (const fields of [{}, { phase: "STANDBY", is_at_rest: false }, { phase: "STANDBY", operation: "STARTING", is_at_rest: false }]) {
+    assert.match(told(workspace({ ...fields, evicted })).detail, /needed its place/);
+  }
+});

@@ -10,7 +10,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.failures import settle_health
 from codehub.domain.judge import NOTHING_KNOWN, ArchiveState, Facts, judge
 from codehub.domain.plan import next_operation
-from codehub.domain.workspace import NO_VOLUME, Conditions, HomeContext, Operation, Phase, Workspace
+from codehub.domain.workspace import NO_VOLUME, Conditions, Desired, HomeContext, Operation, Phase, Workspace
 from tests.rows import (
     INSTANCE,
     KEY,
@@ -368,3 +368,37 @@ def test_times_move_only_with_what_they_time() -> None:
 
 def test_a_phase_that_stays_keeps_its_time() -> None:
     assert judge(with_home(), facts(VOLUME), NOW).phase_changed_at == LONG_AGO
+
+
+EVICTED = replace(container(answered=False, detail="its node is drained"), evicted=True, state="Terminating")
+
+
+def test_a_container_that_is_evicted_runs_until_it_has_ended_and_what_was_said_stays_until_the_next_answers() -> None:
+    running = seen(with_home(desired_state=Desired.RUNNING), facts(VOLUME, container=container()))
+    ending = seen(running, facts(VOLUME, container=EVICTED))
+    assert (ending.phase, ending.home.evicted, ending.container_is_ending) == (Phase.RUNNING, EVICTED.detail, True)
+    assert ending.conditions.container_ready.reason.endswith(".Terminating")
+    gone = seen(ending, facts(VOLUME))
+    assert (gone.phase, gone.home.evicted, gone.container_is_ending) == (Phase.STANDBY, EVICTED.detail, False)
+    waiting = seen(gone, facts(VOLUME, container=container(answered=False, instance="c2")))
+    assert waiting.home.evicted == EVICTED.detail
+    again = seen(waiting, facts(VOLUME, container=container(instance="c2")))
+    assert (again.phase, again.home.evicted, again.container_is_ending) == (Phase.RUNNING, None, False)
+
+
+def test_one_that_was_evicted_and_has_ended_is_told_of_too() -> None:
+    running = seen(with_home(desired_state=Desired.RUNNING), facts(VOLUME, container=container()))
+    ended = replace(EXITED, evicted=True, state="Evicted", detail="evicted: low on memory")
+    found = seen(running, facts(VOLUME, container=ended))
+    assert (found.phase, found.home.evicted) == (Phase.STANDBY, "evicted: low on memory")
+
+
+@pytest.mark.parametrize("operation", [Operation.STOPPING, Operation.ARCHIVING, Operation.DELETING])
+def test_a_container_that_we_end_is_not_evicted(operation: Operation) -> None:
+    running = seen(with_home(desired_state=Desired.RUNNING), facts(VOLUME, container=container()))
+    assert seen(busy(running, operation), facts(VOLUME, container=EVICTED)).home.evicted is None
+
+
+def test_what_was_said_of_an_eviction_is_forgotten_once_nobody_wants_it_to_run() -> None:
+    row = with_home(home=HomeContext(incarnation=1, live=True, volume_instance=INSTANCE, evicted="drained"))
+    assert seen(replace(row, desired_state=Desired.STANDBY), facts(VOLUME)).home.evicted is None

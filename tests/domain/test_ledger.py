@@ -131,3 +131,12 @@ def test_leaving_error_is_told() -> None:
     before = broken(archived(), ErrorReason.ARCHIVE_ACCESS_ERROR)
     after = settle_health(before, judge(before, facts(VOLUME), NOW), NOW)
     assert told(before, after) == [(LedgerKind.PHASE, "ERROR", "ARCHIVED")]
+
+
+def test_why_an_evicted_one_fell_is_told() -> None:
+    before = with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING)
+    after = replace(before, phase=Phase.STANDBY, home=replace(before.home, evicted="its node is drained"))
+    (entry,) = entries(before, after, "coordinator", "planned", NOW)
+    assert (entry.kind, entry.reason, entry.message) == (LedgerKind.PHASE, "evicted", "its node is drained")
+    (back,) = entries(after, before, "coordinator", "observed", NOW)
+    assert (back.reason, back.message) == ("observed", "")

@@ -23,6 +23,8 @@ class MemoryCluster(Cluster):
         self.objects: dict[tuple[Kind, str], Manifest] = {}
         self.effects: list[tuple[Any, ...]] = []
         self.broken: list[Exception] = []
+        self.listed: list[str] = []
+        self.refusals: dict[Kind, Refusal] = {}
         self.logs: dict[str, str | Exception] = {}
 
     @property
@@ -38,6 +40,7 @@ class MemoryCluster(Cluster):
     async def list(self, kind: Kind, labels: str = "", fields: str = "") -> tuple[list[Manifest], str]:
         if self.broken:
             raise self.broken.pop(0)
+        self.listed.append(kind.plural)
         return [one for (of, _), one in self.objects.items() if of == kind and fits(one, labels, fields)], "1"
 
     async def watch(
@@ -59,6 +62,8 @@ class MemoryCluster(Cluster):
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         name = manifest["metadata"]["name"]
+        if kind in self.refusals:
+            raise self.refusals[kind]
         if (kind, name) in self.objects:
             raise Refusal(f"{kind.plural} {name!r} already exists", CONFLICT, "AlreadyExists")
         return self.put(kind, manifest, effect=True)

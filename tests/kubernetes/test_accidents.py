@@ -282,6 +282,67 @@ async def test_no_room_is_waited_for_in_the_scheduler_s_words_and_not_for_ever(
     assert await seen(runtime, spec.workspace_id) is None, "nothing is left of it"
 
 
+async def test_a_mount_that_never_ends_is_waited_for_in_the_kubelet_s_words_and_not_for_ever(
+    place: KubernetesPlace, runtime: KubernetesRuntime
+) -> None:
+    """The claim is bound to a directory that its node does not have."""
+    key = uuid4()
+    name = volume_name(key, 1)
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "64Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "by-hand",
+            "hostPath": {"path": "/no/such/directory", "type": "Directory"},
+            "claimRef": {"namespace": place.testbed.namespace, "name": name},
+        },
+    }
+    place.testbed.kubectl("apply", "-f", "-", given=json.dumps(volume))
+    await runtime.create_volume(key, name, None, "by-hand")
+    spec = ContainerSpec(key, name, "")
+
+    async def is_told() -> bool:
+        outcome = await runtime.start_container(spec)
+        return isinstance(outcome, Pulling) and outcome.detail.startswith("FailedMount: MountVolume.SetUp failed")
+
+    await eventually(is_told)
+    impatient = place.runtime(replace(place.site, creation_seconds=1.0))
+    with pytest.raises(BackendError, match=r"did not make .* within 1 s: FailedMount: .*not a directory") as given_up:
+        await impatient.start_container(spec)
+    assert given_up.value.reason is ErrorReason.TIMEOUT
+
+    async def is_gone() -> bool:
+        return await seen(runtime, key) is None
+
+    await eventually(is_gone)
+    await runtime.delete_volume(key, name)
+    place.testbed.kubectl("delete", "pv", name, "--wait=false")
+
+
+async def test_a_home_that_is_not_writable_is_said_plainly(
+    place: KubernetesPlace, runtime: KubernetesRuntime, spec: ContainerSpec
+) -> None:
+    """As with a storage class that does not give volumes to the pod's group."""
+    home = place.testbed.mountpoint(spec.volume)
+    home.chmod(0o755)
+    os.chown(home, 1, 1)
+    while await runtime.start_container(spec) is not None:
+        await asyncio.sleep(0.1)
+
+    async def has_ended() -> bool:
+        found = await seen(runtime, spec.workspace_id)
+        return found is not None and not found.running
+
+    await eventually(has_ended)
+    found = await seen(runtime, spec.workspace_id)
+    assert found is not None
+    assert "the home /home/coder cannot be written to by user 1000" in found.detail
+    assert "fsGroup" in found.detail
+
+
 async def test_an_image_that_is_not_to_be_had_is_no_attempt_that_waits(
     place: KubernetesPlace, spec: ContainerSpec
 ) -> None:
@@ -353,6 +414,26 @@ async def test_a_token_that_is_not_known_is_no_answer(place: KubernetesPlace, tm
     async with runtime_by(place, kubeconfig(place, "wrong"), tmp_path) as runtime:
         with pytest.raises(Unreachable, match="does not know us"):
             await runtime.containers([uuid4()])
+
+
+async def test_a_token_that_is_replaced_is_read_again_as_soon_as_the_old_one_is_refused(
+    place: KubernetesPlace, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    view = kubeconfig(place)
+    right = view["users"][0]["user"]["token"]
+    view["users"][0]["user"] = {"tokenFile": str(file)}
+    file.write_text(right)
+    async with runtime_by(place, view, tmp_path) as runtime:
+        assert not await runtime.containers([uuid4()])
+        file.write_text("revoked")
+        assert not await runtime.containers([uuid4()]), "the one that was read before still holds"
+        connection = await runtime.cluster._connected()
+        connection.configuration.api_key["BearerToken"] = "Bearer revoked"
+        file.write_text(right)
+        with pytest.raises(Unreachable, match="does not know us"):
+            await runtime.containers([uuid4()])
+        assert not await runtime.containers([uuid4()]), "the next call has the new one"
 
 
 async def test_a_claim_grows_with_its_template_or_stays_and_the_start_goes_on(

@@ -459,11 +459,11 @@ def test_the_page_tells_what_operators_run_into(told: str) -> None:
 # ── network ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_api_is_reached_by_the_front_door_and_the_doctor_alone(objects: list[Manifest]) -> None:
+def test_the_api_is_reached_by_the_front_door_and_where_a_doctor_runs_alone(objects: list[Manifest]) -> None:
     (rule,) = named(objects, "NetworkPolicy", "codehub-api")["spec"]["ingress"]
     assert rule["ports"] == [{"port": 8001}]
     (peer,) = rule["from"]
-    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["proxy", "doctor"]
+    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["proxy", "coordinator", "doctor"]
 
 
 def test_nobody_reaches_the_coordinator(objects: list[Manifest]) -> None:
@@ -673,4 +673,4 @@ def test_the_doctor_tests_the_release() -> None:
     pod = named(render(TRIAL), "Pod", "codehub-doctor")
     assert hooks(pod) == {"test"}
     assert pod["spec"]["serviceAccountName"] == "codehub-coordinator", "no account is left over that may more"
-    assert "codehub doctor --probe" in pod["spec"]["containers"][0]["command"][-1]
+    assert pod["spec"]["containers"][0]["command"] == ["codehub", "doctor", "--probe"]

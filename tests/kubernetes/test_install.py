@@ -85,6 +85,8 @@ def test_a_release_s_whole_life_loses_nothing(installed: Release) -> None:
     inside(installed, key, "echo the answer is 42 > kept.txt && sync")
 
     goes_the_whole_way(installed.test())
+    said = installed.kubectl("exec", "deployment/codehub-coordinator", "--", "codehub", "doctor", check=False)
+    assert re.search(r"^ok +api ", said, re.MULTILINE), said
 
     installed.upgrade(settings={**installed.values["settings"], "MAX_RUNNING_PER_USER": 5})
     assert uid(installed, "pod", f"ws-{key}") == pod, "an upgrade restarts no workspace"

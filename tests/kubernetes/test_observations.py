@@ -48,7 +48,17 @@ UNKNOWN_IMAGE = "rpc error: Error response from daemon: manifest for ide:1 not f
 ROWS: list[tuple[dict[str, Any], State, str]] = [
     (pod("Running", state=RUNS, podIP="10.0.0.1", conditions=SILENT), o.NODE_SILENT, "out-of-service"),
     (pod("Running", state=RUNS, podIP="10.0.0.1", told={"deletionTimestamp": at(-31)}), o.UNENDING, "--force"),
-    (pod("Running", state=RUNS, podIP="10.0.0.1", told={"deletionTimestamp": at(-29)}), o.STOPPING, ""),
+    (pod("Running", state=RUNS, podIP="10.0.0.1", told={"deletionTimestamp": at(-29)}), o.STOPPING, "is drained"),
+    (
+        pod(
+            "Running",
+            state=RUNS,
+            conditions=[condition("DisruptionTarget", "True", message="Eviction API: evicting")],
+            told={"deletionTimestamp": at(10)},
+        ),
+        o.STOPPING,
+        "Eviction API: evicting",
+    ),
     (pod("Unknown"), o.LOST, "node n-1"),
     (pod("Running", state=RUNS, podIP="10.0.0.1", reason="NodeLost"), o.LOST, "node n-1"),
     (pod("Failed", state=ends(137, "OOMKilled")), o.OUT_OF_MEMORY_STATE, "more memory than its share"),

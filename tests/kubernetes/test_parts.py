@@ -12,7 +12,18 @@ import pytest
 
 from codehub.adapters.kubernetes.cache import ClusterCache, Followed, owner
 from codehub.adapters.kubernetes.claims import claims_of, quantity
-from codehub.adapters.kubernetes.cluster import CLAIMS, JOBS, NAMESPACES, PODS, POLICIES, Access, Manifest
+from codehub.adapters.kubernetes.cluster import (
+    CLAIMS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    POLICIES,
+    SECRETS,
+    Access,
+    Kind,
+    Manifest,
+    Refusal,
+)
 from codehub.adapters.kubernetes.jobs import KubernetesJobs, store_environment
 from codehub.adapters.kubernetes.manifests import KubernetesSite, claim, job, network_policies, workspace
 from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
@@ -20,6 +31,7 @@ from codehub.adapters.kubernetes.runtime import KubernetesRuntime
 from codehub.adapters.kubernetes.usage import limits, used
 from codehub.bootstrap.kubernetes import addresses_beyond_reach, must_reach_archives
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachable
+from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Pulling
@@ -367,3 +379,44 @@ async def test_a_cluster_is_known_by_our_namespace_alone(cluster: MemoryCluster,
     assert await runtime.identity() == "kubernetes u-here here"
     cluster.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": "u-system"}})
     assert await runtime.identity() == "kubernetes u-here here", "whatever rights come or go"
+
+
+async def test_the_claims_of_few_are_asked_for_by_name_once_they_are_known(cluster: MemoryCluster) -> None:
+    """A list by labels goes through all claims of the namespace. A next home that we have not heard of is seen too."""
+    cluster.objects.clear()
+    first, second = volume_name(KEY, 3), volume_name(KEY, 4)
+    cluster.put(CLAIMS, claim(SITE, KEY, first, None))
+    runtime = KubernetesRuntime(cluster, SITE)
+    try:
+        assert set((await runtime.volumes())[KEY]) == {first}
+        cluster.listed.clear()
+        assert set((await runtime.volumes([KEY]))[KEY]) == {first}
+        assert "persistentvolumeclaims" not in cluster.listed
+        cluster.put(CLAIMS, claim(SITE, KEY, second, None))
+        assert set((await runtime.volumes([KEY]))[KEY]) == {first, second}
+        del cluster.objects[CLAIMS, first]
+        assert set((await runtime.volumes([KEY]))[KEY]) == {second}, "as it is now, not as it is known"
+        assert "persistentvolumeclaims" not in cluster.listed
+        other = UUID(int=7)
+        cluster.put(CLAIMS, claim(SITE, other, volume_name(other, 9), None))
+        assert set(await runtime.volumes([other])) == {other}, "of whom nothing is known, all are listed"
+    finally:
+        await runtime.close()
+
+
+QUOTA = Refusal("Operation cannot be fulfilled on resourcequotas", 409, "Conflict")
+
+
+@pytest.mark.parametrize("kind", [PODS, SECRETS])
+async def test_a_conflict_that_says_nothing_of_the_name_fails_the_try(
+    cluster: MemoryCluster, runtime: KubernetesRuntime, kind: Kind
+) -> None:
+    cluster.refusals[kind] = QUOTA
+    with pytest.raises(BackendError, match="cannot be fulfilled on resourcequotas"):
+        await runtime.start_container(SPEC)
+
+
+async def test_a_claim_that_a_quota_refuses_is_not_there(cluster: MemoryCluster, runtime: KubernetesRuntime) -> None:
+    cluster.refusals[CLAIMS] = QUOTA
+    with pytest.raises(BackendError, match="cannot be fulfilled on resourcequotas"):
+        await runtime.create_volume(KEY, volume_name(KEY, 2))

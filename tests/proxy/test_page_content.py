@@ -312,3 +312,24 @@ def test_versions_are_the_same_for_what_looks_the_same() -> None:
     row = rows.with_home(desired_state=Desired.STANDBY)
     assert told(row).version == told(replace(row, memo="unseen")).version
     assert len({told(row).version, told(row, KOREAN).version, told(replace(row, name="other")).version}) == 3
+
+
+def test_one_that_is_evicted_is_said_to_start_again_while_its_editor_can_still_save() -> None:
+    home = HomeContext(incarnation=1, live=True, evicted="its node is drained")
+    row = rows.with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING, home=home)
+    assert access_to(row).action is AccessAction.WAIT
+    for language, word in ((ENGLISH, "needed its place"), (KOREAN, "자리를 비워야")):
+        for changes in ({}, {"phase": Phase.STANDBY}, {"phase": Phase.STANDBY, "operation": Operation.STARTING}):
+            view = told(replace(row, **changes), language)
+            sensible(view)
+            assert word in view.text
+
+
+def test_one_that_was_evicted_and_finds_no_room_says_both() -> None:
+    home = HomeContext(incarnation=1, live=True, evicted="its node is drained")
+    held = Progress(step="Unschedulable: 0/1 nodes are available")
+    row = rows.with_home(desired_state=Desired.RUNNING, home=home, operation=Operation.STARTING, op_progress=held)
+    view = told(row)
+    assert "cannot start yet" in view.text
+    assert "needed its place" in view.detail
+    assert "0/1 nodes" in view.report

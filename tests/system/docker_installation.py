@@ -91,15 +91,19 @@ class DockerInstallation(Installation):
 
 
 async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> DockerWorkspace:
-    """One that runs, with a prompt that can be waited for and no history that ends with its shell."""
     answer = person.http.post("/api/v1/workspaces", json={"name": name, "desired_state": "RUNNING"})
     assert answer.status_code == 201, answer.text
     made = DockerWorkspace(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
+    await prepared(made)
+    return made
+
+
+async def prepared(made: DockerWorkspace) -> None:
+    """Waits until it runs, and gives it a prompt that can be waited for and no history that ends with its shell."""
     await made.becomes("RUNNING")
     folder = SETTINGS_FILE.rpartition("/")[0]
     made.inside(f"mkdir -p {folder} && printf %s '{json.dumps(SETTINGS)}' > {SETTINGS_FILE}")
     made.inside("printf 'PS1=\"$ \"\\nunset HISTFILE\\n' > .bashrc")
-    return made
 
 
 @asynccontextmanager

@@ -1,13 +1,16 @@
 """The benchmarks still run, and what must hold at any speed holds: no write for settled workspaces, no event lost."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.contracts import s3
 from tests.docker_engine import DockerTestbed
+from tests.kubernetes_cluster import KUBECONFIG, KubernetesTestbed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -47,3 +50,24 @@ def test_the_start_s_benchmark_runs(docker_testbed: DockerTestbed, tmp_path: Pat
     assert [row["starts"] for row in rows] == [2, 2, 2, 2]
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
     assert "overhead at p50" in done.stdout
+
+
+@pytest.mark.kubernetes
+def test_the_start_s_benchmark_runs_on_a_cluster(kubernetes_testbed: KubernetesTestbed, tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.json"
+    command = [sys.executable, "-m", "bench.start", "--quick", "--runtime", "kubernetes", "--json", str(numbers)]
+    with s3.rclone(tmp_path / "buckets", kubernetes_testbed.address) as endpoint:
+        given = {
+            "KUBECONFIG": KUBECONFIG,
+            "CODEHUB_KUBERNETES_NAMESPACE": kubernetes_testbed.namespace,
+            "CODEHUB_ARCHIVE_URL": f"s3://{s3.BUCKET}",
+            "CODEHUB_S3_ENDPOINT": endpoint,
+            "AWS_ACCESS_KEY_ID": s3.KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": s3.SECRET,
+        }
+        environ = {**os.environ, **given}
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_SECONDS, check=False, env=environ
+        )
+    assert done.returncode == 0, done.stderr
+    assert [row["starts"] for row in json.loads(numbers.read_text())["rows"]] == [2, 2, 2, 2], done.stdout

@@ -45,6 +45,12 @@ async def hub(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[Do
     "waits", [False, pytest.param(True, marks=pytest.mark.long)], ids=["time is moved", "by itself"]
 )
 async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerInstallation, tmp_path: Path, tell: Tell) -> None:
+    await lives(hub, tmp_path, tell, waits=waits)
+
+
+async def lives(hub: DockerInstallation, tmp_path: Path, tell: Tell, *, waits: bool) -> None:
+    """Makes a workspace, works in it, leaves it alone until it is archived, opens it again and deletes it. `waits`: for
+    the time that really passes."""
     ann = hub.person()
     desk = await hub.desk(ann, "life")
     change(desk, standby_ttl_seconds=0, archive_ttl_seconds=0)  # not before its time, however long all this takes

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from codehub.adapters.encryption import KEY_FILE, new_key
 from codehub.adapters.process.sandbox import find_sandbox_tools
@@ -17,6 +18,7 @@ from codehub.bootstrap.operator import open_database, probe
 from codehub.bootstrap.secrets import ensure_key, open_keyring
 from codehub.bootstrap.services import identity, open_services
 from codehub.cli import doctor
+from codehub.cli.serve import ProcessStatus, serving_status
 from codehub.domain.identity import Role
 from codehub.domain.secrets import SecretKind, SecretName, template_owner
 from codehub.domain.template import Template
@@ -284,3 +286,16 @@ async def test_the_data_directory_is_made_private(logged_database: str, fresh_re
     given = settings(database_url=logged_database, redis_url=fresh_redis, data_dir=place, ide_command="ide {socket}")
     async with open_services(given):
         assert (await doctor.data_directory(given)).verdict is Verdict.OK
+
+
+async def test_the_api_is_asked_where_the_front_door_finds_it() -> None:
+    """Where the processes are in pods of their own, nothing listens at the address that the API itself listens at."""
+    ready = ProcessStatus(ready=True, details={})
+    async with serving_status("127.0.0.1:0", lambda: ready, CollectorRegistry()) as port:
+        apart = settings(api_address="127.0.0.1:1", api_upstream=f"localhost:{port}")
+        found = await doctor.api(apart)
+        assert (found.verdict, f"localhost:{port} answers" in found.seen) == (Verdict.OK, True)
+        alone = await doctor.api(settings(api_address=f"127.0.0.1:{port}"))
+        assert alone.verdict is Verdict.OK
+    silent = await doctor.api(apart)
+    assert (silent.verdict, "CODEHUB_API_UPSTREAM" in silent.advice) == (Verdict.FAIL, True)

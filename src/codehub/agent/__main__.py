@@ -19,7 +19,7 @@ from codehub.agent.secrets import AGENT_DIRECTORY, SECRETS_VARIABLE, SHELL, behi
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_NOT_FOUND, _SIGNALLED = 127, 128
+_NOT_FOUND, _SIGNALLED, _NOT_WRITABLE = 127, 128, 73
 SAVE_SECONDS = 3.0
 
 
@@ -97,6 +97,19 @@ def _run(words: Sequence[str], relay: Relay, secrets: bytes) -> None:
     WorkspaceCommand(command, {**os.environ, **env}, relay.is_used, given)
 
 
+def _check_home() -> None:
+    """End here, with the reason, if the home cannot be written to: an editor that cannot save would say so much later,
+    and not why."""
+    home = os.environ.get("HOME", "")
+    if home and os.path.isdir(home) and not os.access(home, os.W_OK | os.X_OK):  # noqa: PTH112 - pathlib is a third of our memory
+        sys.stderr.write(
+            f"codehub-agent: the home {home} cannot be written to by user {os.getuid()}: its volume belongs to others. "
+            "On Kubernetes, choose a storage class that gives volumes to a pod's fsGroup\n"
+        )
+        sys.stderr.flush()
+        os._exit(_NOT_WRITABLE)
+
+
 def main() -> None:
     key = bytes.fromhex(os.environ.pop(KEY_VARIABLE, ""))
     waits = os.environ.pop(SECRETS_VARIABLE, "")
@@ -107,6 +120,7 @@ def main() -> None:
     # Not `python3`, which people end by that name.
     with suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123 - pathlib is a third of our memory
         name.write("codehub-agent")
+    _check_home()
     listener = listen("0.0.0.0", AGENT_PORT)  # noqa: S104 - the container's own addresses
     relay = Relay(listener, key, (lambda secrets: _run(sys.argv[1:], relay, secrets)) if waits else None)
     if not waits:

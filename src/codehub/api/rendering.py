@@ -49,6 +49,7 @@ def workspace_json(owned: OwnedWorkspace, url_pattern: str, undo: timedelta) -> 
         "conditions": ws.conditions.to_json(),
         "archive_key": ws.archive_key,
         "error": _error(ws.error_info),
+        "evicted": ws.home.evicted,
         "last_access_at": timestamp(ws.last_access_at),
         "phase_changed_at": timestamp(ws.phase_changed_at),
         "standby_ttl_seconds": ws.standby_ttl_seconds,

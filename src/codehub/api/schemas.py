@@ -332,6 +332,7 @@ class WorkspaceShown(Outgoing):
     conditions: dict[str, ConditionShown]
     archive_key: str | None
     error: WorkspaceError | None
+    evicted: str | None = Field(description="Why the backend took its container away; null once it runs again.")
     last_access_at: datetime | None
     phase_changed_at: datetime
     standby_ttl_seconds: int | None

@@ -45,6 +45,7 @@ async def kubernetes_site(settings: Settings, install: str, cluster: Cluster) ->
         reachable=tuple(_words(settings.kubernetes_reachable)),
         own_namespace=cluster.access.own_namespace,
         scheduling_seconds=settings.kubernetes_scheduling_timeout,
+        creation_seconds=settings.kubernetes_creation_timeout,
         env=workspace_environment(settings),
         ca_bundle=await asyncio.to_thread(with_system_authorities, own) if own else b"",
     )

@@ -392,12 +392,14 @@ async def last_pass(settings: "Settings") -> Finding:
 
 
 async def api(settings: "Settings") -> Finding:
-    answer = await _ask(f"http://{settings.api_address}/readyz")
+    address = settings.api_upstream or settings.api_address
+    answer = await _ask(f"http://{address}/readyz")
     if isinstance(answer, str):
-        return fail("api", answer, "Start `codehub up` or `codehub api`; CODEHUB_API_ADDRESS says where.")
+        named = "CODEHUB_API_UPSTREAM" if settings.api_upstream else "CODEHUB_API_ADDRESS"
+        return fail("api", answer, f"Start `codehub up` or `codehub api`; {named} says where.")
     status, body = answer
     bad = [check["name"] for check in body.get("checks", []) if not check["ok"]]
-    seen = f"http://{settings.api_address} answers" + (f"; without {', '.join(bad)}" if bad else "")
+    seen = f"http://{address} answers" + (f"; without {', '.join(bad)}" if bad else "")
     if status != 200:
         return fail("api", seen, "It cannot work without that.")
     return warn("api", seen, "It works on without; see the lines of those above.") if bad else ok("api", seen)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import Desired, Phase, Workspace
 
 
 class AccessAction(StrEnum):
@@ -44,7 +44,7 @@ def access_in_phase(phase: Phase) -> Access:
 def access_to(ws: Workspace) -> Access:
     if ws.desired_state is Desired.DELETED and ws.phase is not Phase.RUNNING and ws.phase is not Phase.ERROR:
         return _BY_PHASE[Phase.DELETED]
-    if ws.phase is Phase.RUNNING and ws.operation is Operation.STOPPING:
+    if ws.container_is_ending:
         return Access(AccessAction.WAIT, may_wake=ws.desired_state is not Desired.DELETED, http_status=200)
     starting = ws.desired_state is Desired.RUNNING and ws.phase in (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
     return _STARTING if starting else _BY_PHASE[ws.phase]

@@ -20,6 +20,7 @@ from codehub.domain.workspace import (
     NO_VOLUME,
     Condition,
     Conditions,
+    Desired,
     HomeContext,
     Operation,
     Phase,
@@ -39,7 +40,8 @@ class ArchiveState(StrEnum):
 class ContainerSeen:
     """A container as observed. `instance`: the engine's own id of this incarnation; `volume`: the volume that it holds;
     `answered`: it answers HTTP now. Not `known`: a container may be there, `detail` says why that cannot be told, and
-    nothing else of it counts. `state`: the engine's own name for what it does, where that says more than we would."""
+    nothing else of it counts. `state`: the engine's own name for what it does, where that says more than we would.
+    `evicted`: the engine ends it, or has ended it, and not because of anything that it did."""
 
     instance: str
     running: bool
@@ -48,6 +50,7 @@ class ContainerSeen:
     detail: str = ""
     known: bool = True
     state: str = ""
+    evicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,8 @@ def _container_condition(ws: Workspace, facts: Facts) -> Condition:
         old_volume = container_reason(ws.runtime, CONTAINER_ON_OLD_VOLUME)
         return Condition(status=False, reason=old_volume, message=seen.volume)
     if seen.answered or ws.home.ready_instance == seen.instance:
-        return Condition(status=True, reason=container_reason(ws.runtime, CONTAINER_READY))
+        ready = container_reason(ws.runtime, seen.state if seen.evicted else CONTAINER_READY)
+        return Condition(status=True, reason=ready, message=seen.detail if seen.evicted else "")
     starting = container_reason(ws.runtime, seen.state or CONTAINER_STARTING)
     return Condition(status=False, reason=starting, message=seen.detail)
 
@@ -221,7 +225,19 @@ def _home(ws: Workspace, facts: Facts, container: Condition, volume: Condition) 
         ready = facts.container.instance if facts.container and container.status else None
         if ready != home.ready_instance:
             home = replace(home, ready_instance=ready)
+    if (evicted := _eviction(ws, facts, container)) != home.evicted:
+        home = replace(home, evicted=evicted)
     return home
+
+
+def _eviction(ws: Workspace, facts: Facts, container: Condition) -> str | None:
+    """What the backend said of the container that it takes away, until another has answered or none is wanted."""
+    seen = facts.container
+    if ws.desired_state is not Desired.RUNNING or ws.operation in REMOVES_CONTAINER:
+        return None
+    if seen is not None and seen.evicted:
+        return seen.detail or seen.state
+    return None if container.status else ws.home.evicted
 
 
 def _health(

@@ -30,6 +30,10 @@ class LedgerKind(StrEnum):
     PURGED = "purged"
 
 
+EVICTED = "evicted"
+"""The reason of a phase that fell because the backend took the container away."""
+
+
 class AuditAction(StrEnum):
     """What the audit log can say that somebody did."""
 
@@ -121,7 +125,7 @@ def entries(
         if after.operation is not Operation.NONE:
             note(LedgerKind.OPERATION_BEGAN, before.operation, after.operation)
     if after.phase is not before.phase:
-        note(LedgerKind.PHASE, before.phase, after.phase, _phase_reason(after))
+        note(LedgerKind.PHASE, before.phase, after.phase, *_phase_reason(before, after))
     if after.archive_key != before.archive_key:
         note(LedgerKind.ARCHIVE, before.archive_key, after.archive_key)
     _errors(before, after, note)
@@ -151,5 +155,10 @@ def _errors(before: Workspace, after: Workspace, note: Note) -> None:
     note(kind, None, info.reason, info.reason.value, info.message)
 
 
-def _phase_reason(after: Workspace) -> str:
-    return after.conditions.healthy.reason if after.phase is Phase.ERROR else ""
+def _phase_reason(before: Workspace, after: Workspace) -> tuple[str, str]:
+    """Why the phase changed, if the rows tell, and what the backend said of it."""
+    if after.phase is Phase.ERROR:
+        return after.conditions.healthy.reason, ""
+    if before.phase is Phase.RUNNING and after.home.evicted is not None:
+        return EVICTED, after.home.evicted
+    return "", ""

@@ -125,7 +125,8 @@ class HomeContext:
     key, op id) of the last finished restore. `passed_over`: incarnations that were found although this row never made
     them: the database had lost the row that did, and they may hold newer work. `half_restored`: earlier incarnations,
     each with the key of the archive that was being restored into it when it was given up. `corrupted`: the keys of
-    archives that a restore has read and found damaged.
+    archives that a restore has read and found damaged. `evicted`: why the backend ends the container or has ended it,
+    although it is wanted: None again once another has answered.
     """
 
     incarnation: int = 0
@@ -138,6 +139,7 @@ class HomeContext:
     passed_over: tuple[int, ...] = ()
     half_restored: tuple[tuple[int, str], ...] = ()
     corrupted: tuple[str, ...] = ()
+    evicted: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         marker = self.marker
@@ -151,6 +153,7 @@ class HomeContext:
             "passed_over": list(self.passed_over),
             "half_restored": [{"incarnation": number, "archive_key": key} for number, key in self.half_restored],
             "corrupted": list(self.corrupted),
+            "evicted": self.evicted,
             "restore_marker": {"archive_key": marker[0], "op_id": str(marker[1])} if marker else None,
         }
 
@@ -167,6 +170,7 @@ class HomeContext:
             passed_over=tuple(data.get("passed_over", ())),
             half_restored=tuple((half["incarnation"], half["archive_key"]) for half in data.get("half_restored", ())),
             corrupted=tuple(data.get("corrupted", ())),
+            evicted=data.get("evicted"),
             marker=(marker["archive_key"], UUID(marker["op_id"])) if marker else None,
         )
 
@@ -271,6 +275,11 @@ class Workspace:
             return self.phase is Phase.DELETED and not self.undelete_pending
         waits_for_people = self.phase is Phase.ERROR and self.desired_state is not Desired.DELETED
         return (self.phase.value == self.desired_state.value or waits_for_people) and not self.request_pending
+
+    @property
+    def container_is_ending(self) -> bool:
+        """Whether the container still runs and is about to end: as it was asked to, or because it is evicted."""
+        return self.phase is Phase.RUNNING and (self.operation is Operation.STOPPING or self.home.evicted is not None)
 
     @property
     def container_exists(self) -> bool:

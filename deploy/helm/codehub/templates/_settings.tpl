@@ -56,6 +56,7 @@ CODEHUB_KUBERNETES_DISK_BYTES: {{ include "codehub.text" .Values.workspaces.disk
 CODEHUB_KUBERNETES_ACCESS_MODE: {{ .Values.workspaces.accessMode | quote }}
 CODEHUB_KUBERNETES_REACHABLE: {{ .Values.workspaces.reachable | quote }}
 CODEHUB_KUBERNETES_SCHEDULING_TIMEOUT: {{ include "codehub.text" .Values.workspaces.schedulingTimeout | quote }}
+CODEHUB_KUBERNETES_CREATION_TIMEOUT: {{ include "codehub.text" .Values.workspaces.creationTimeout | quote }}
 CODEHUB_KUBERNETES_PULL_SECRETS: {{ join "," $pull | quote }}
 CODEHUB_KUBERNETES_SERVICE_ACCOUNT: {{ printf "%s-workspaces" $full | quote }}
 CODEHUB_KUBERNETES_PULL_POLICY: {{ .Values.imagePullPolicy | quote }}

@@ -36,8 +36,9 @@ from codehub.adapters.docker.payloads import (
 from codehub.adapters.docker.usage import ContainerUsage, measure_homes
 from codehub.adapters.docker.volumes import AgentVolume, make_volume
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
-from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, hand_over
-from codehub.agent.secrets import SECRETS_VARIABLE, encode, records
+from codehub.adapters.start_secrets import hand_over_secrets
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
+from codehub.agent.secrets import SECRETS_VARIABLE
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
@@ -60,7 +61,6 @@ _ALIVE = {"running", "paused", "restarting"}
 EXITED = re.compile(r"Exited \((\d+)\)")
 _RACE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
-_HAND_OVER_SECONDS = 20.0
 _LONGEST_DETAIL = 300
 _LAST_WORDS = 3
 
@@ -327,25 +327,9 @@ class DockerRuntime:
         return any(one.startswith(f"{SECRETS_VARIABLE}=") for one in container.get("Config", {}).get("Env") or ())
 
     async def _hand_over_secrets(self, spec: ContainerSpec) -> None:
-        """Gives the container's agent what it waits for. Whoever is killed before this leaves a container that waits,
-        and the next to start it comes by here."""
-        credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
-        secrets = encode(spec.secrets.env, records(credentials, spec.secrets.ssh_keys))
-        failure = "its agent does not listen"
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_HAND_OVER_SECONDS):
-                while (endpoint := await self.endpoint(spec.workspace_id)) is not None:
-                    if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
-                        return  # it was started before there were agents
-                    try:
-                        await hand_over((endpoint.host, endpoint.port), endpoint.inside.key, secrets)
-                    except OSError as error:
-                        failure = str(error)
-                        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-                    else:
-                        return
-                return  # it has ended: the next look says how
-        raise Unreachable(f"the container's secrets could not be handed over: {failure}")
+        failure = await hand_over_secrets(spec, self.endpoint)
+        if failure is not None:
+            raise Unreachable(f"the container's secrets could not be handed over: {failure}")
 
     async def launch(self, image: str) -> Launch | None:
         """A start of that image, with a key that no other has. None: the image is not there."""

@@ -6,7 +6,7 @@ nothing is known. What we do ourselves is noted at once, so that a look which fo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from uuid import UUID
 
@@ -68,6 +68,18 @@ class Followed:
         if asyncio.get_running_loop().time() - self._heard_at > self._fresh_seconds:
             raise Unreachable(f"the watch of {self._kind.plural} has not been heard from for long", endpoint=ENDPOINT)
         return list(self._objects.values())
+
+    def names_of(self, ids: Collection[UUID]) -> Mapping[UUID, Collection[str]] | None:
+        """The names of these workspaces' objects as they are known now; None while nothing is known for certain."""
+        is_fresh = asyncio.get_running_loop().time() - self._heard_at <= self._fresh_seconds
+        if not self._current.is_set() or not is_fresh:
+            return None
+        found: dict[str, list[str]] = {str(key): [] for key in ids}
+        for name, one in self._objects.items():
+            key = (one["metadata"].get("labels") or {}).get(WORKSPACE_LABEL)
+            if key in found:
+                found[key].append(name)
+        return {UUID(key): names for key, names in found.items()}
 
     def note(self, manifest: Manifest) -> None:
         """Takes note of an object that we have just made."""

@@ -7,22 +7,25 @@ ours has it.
 
 import asyncio
 from collections.abc import Collection, Iterable
+from itertools import chain
 from uuid import UUID
 
 import structlog
 
 from codehub.adapters.kubernetes import manifests
 from codehub.adapters.kubernetes.cache import Followed, owner
-from codehub.adapters.kubernetes.cluster import CLAIMS, CONFLICT, PODS, Cluster, Manifest, Refusal
+from codehub.adapters.kubernetes.cluster import CLAIMS, PODS, Cluster, Manifest, Refusal
 from codehub.adapters.kubernetes.manifests import KubernetesSite
 from codehub.adapters.kubernetes.observations import is_terminating
 from codehub.domain.errors import BackendError, VolumeInUse
-from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
+from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, incarnation_of, volume_name
 
 log = structlog.get_logger(__name__)
 
 _GONE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.1
+_FEW = 20
+"""Up to so many workspaces' claims are looked up by name."""
 AT_ONCE = 100
 """How many workspaces one label selector names."""
 
@@ -93,6 +96,12 @@ class Claims:
         return sorted(pod["metadata"]["name"] for pod in pods if name in claims_of(pod))
 
     async def _asked(self, ids: list[UUID]) -> list[Manifest]:
+        """The claims of these workspaces as the API server has them now. A list by labels goes through all claims of
+        the namespace there, so few are asked for by their names where these are known."""
+        names = self._names(ids)
+        if names is not None:
+            present = await asyncio.gather(*(self._cluster.get(CLAIMS, name) for name in names))
+            return [one for one in present if one is not None and self._is_ours(one) and owner(one) in ids]
         found: list[Manifest] = []
         for start in range(0, len(ids), AT_ONCE):
             named = ",".join(str(key) for key in ids[start : start + AT_ONCE])
@@ -100,12 +109,21 @@ class Claims:
             found += (await self._cluster.list(CLAIMS, selector))[0]
         return found
 
+    def _names(self, ids: list[UUID]) -> list[str] | None:
+        """The names of all claims that these workspaces can have; None if that is not known. The next home's is among
+        them: somebody may have made it, and we not heard of it yet."""
+        known = self._known.names_of(ids) if len(ids) <= _FEW else None
+        if known is None or not all(known.values()):
+            return None
+        latest = {key: max(incarnation_of(key, name) or 0 for name in names) for key, names in known.items()}
+        return [*chain(*known.values()), *(volume_name(key, number + 1) for key, number in latest.items())]
+
     async def _made(self, wanted: Manifest) -> Manifest | None:
         """The claim, made just now; None if one of that name is there."""
         try:
             return await self._cluster.create(CLAIMS, wanted)
         except Refusal as refusal:
-            if refusal.status == CONFLICT:
+            if refusal.already_exists:
                 return None
             raise BackendError(f"claim {wanted['metadata']['name']} cannot be made: {refusal}") from refusal
 

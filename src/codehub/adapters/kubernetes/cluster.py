@@ -76,6 +76,11 @@ class Refusal(BackendError):
         self.status = status
         self.cause = cause
 
+    @property
+    def already_exists(self) -> bool:
+        """Whether something of that name is there. Other conflicts, such as a quota's, say nothing of the kind."""
+        return self.cause == "AlreadyExists"
+
 
 class Expired(Unreachable):
     """What a watch or the next page of a list asks for is too old: only a new list tells what there is."""
@@ -258,6 +263,8 @@ class Cluster:
                 self._hear_clock(response.headers.get("Date"))
                 answer: Manifest = json.loads(text)
                 return answer
+            if response.status == UNAUTHORIZED and self._connection is not None:
+                self._connection.refresh_at = 0.0  # the token may have been replaced
         raise _refusal(method, what, response.status, text)
 
     async def _request(
@@ -302,16 +309,14 @@ class Cluster:
             return found
 
     async def _opened(self) -> _Connection:
-        from kubernetes_asyncio import config  # noqa: PLC0415 - 40 MB that only a process with a cluster should have
-        from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - as above
+        from kubernetes_asyncio.client import (  # noqa: PLC0415 - 40 MB that only a process with a cluster should have
+            Configuration,
+        )
         from kubernetes_asyncio.client.rest import RESTClientObject  # noqa: PLC0415 - as above
 
         configuration = Configuration()
         if self.access.is_from_inside:
-            try:
-                config.load_incluster_config(client_configuration=configuration)
-            except config.ConfigException as error:
-                raise BackendError(f"the pod's service account cannot be used: {error}") from error
+            self._load_account(configuration)
             own = (_ACCOUNT / "namespace").read_text().strip()
             return _Connection(configuration, RESTClientObject(configuration), self.access.namespace or own)
         loader = await self._from_kubeconfig(configuration)
@@ -320,6 +325,14 @@ class Cluster:
         found = _Connection(configuration, RESTClientObject(configuration), namespace, loader)
         found.refresh_at = asyncio.get_running_loop().time() + _REFRESH_SECONDS
         return found
+
+    def _load_account(self, configuration: "Configuration") -> None:
+        from kubernetes_asyncio import config  # noqa: PLC0415 - as in _opened
+
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+        except config.ConfigException as error:
+            raise BackendError(f"the pod's service account cannot be used: {error}") from error
 
     async def _from_kubeconfig(self, configuration: "Configuration") -> Any:  # noqa: ANN401 - the library's loader
         from kubernetes_asyncio import config  # noqa: PLC0415 - as in _opened
@@ -342,7 +355,12 @@ class Cluster:
             raise BackendError(f"the kubeconfig {paths} cannot be used: {error}") from error
 
     async def _refresh(self, found: _Connection) -> None:
-        """Asks for credentials anew that a program or a file gives for a while. What fails is seen at the next call."""
+        """Asks for credentials anew that a program or a file gives for a while. What fails is seen at the next call.
+        The library reads a pod's own token again by itself, once a minute."""
+        if found.loader is None:
+            found.refresh_at = float("inf")
+            self._load_account(found.configuration)
+            return
         found.refresh_at = asyncio.get_running_loop().time() + _REFRESH_SECONDS
         if "exec" in found.loader._user or "tokenFile" in found.loader._user:  # noqa: SLF001 - it has no other way
             await self._from_kubeconfig(found.configuration)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from codehub.adapters.kubernetes import manifests, observations
 from codehub.adapters.kubernetes.cache import owner
-from codehub.adapters.kubernetes.cluster import CONFLICT, FORBIDDEN, JOBS, PODS, UNAUTHORIZED, Manifest, Refusal
+from codehub.adapters.kubernetes.cluster import FORBIDDEN, JOBS, PODS, UNAUTHORIZED, Manifest, Refusal
 from codehub.adapters.kubernetes.manifests import JOB, KIND_LABEL
 from codehub.adapters.kubernetes.observations import Meaning, Seen
 from codehub.adapters.kubernetes.runtime import KubernetesRuntime, refused
@@ -107,7 +107,7 @@ class KubernetesJobs:
         try:
             made = await self._cluster.create(JOBS, wanted)
         except Refusal as refusal:
-            if refusal.status != CONFLICT:
+            if not refusal.already_exists:
                 raise BackendError(f"the job cannot be made: {refusal}") from refusal
         else:
             self._runtime.cache.jobs.note(made)

@@ -91,6 +91,7 @@ class KubernetesSite:
     reachable: tuple[str, ...] = ()
     own_namespace: str | None = None
     scheduling_seconds: float = 1800.0
+    creation_seconds: float = 900.0
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     ca_bundle: bytes = field(default=b"", repr=False)
     command: tuple[str, ...] = LAUNCH

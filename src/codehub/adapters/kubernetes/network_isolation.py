@@ -110,7 +110,7 @@ class NetworkIsolation:
         try:
             await self._cluster.create(POLICIES, {**wanted, "metadata": {**wanted["metadata"], "name": name}})
         except Refusal as refusal:
-            if refusal.status != CONFLICT or not await self._was_made_by_us(wanted):
+            if not refusal.already_exists or not await self._was_made_by_us(wanted):
                 raise
 
     async def _was_made_by_us(self, wanted: Manifest) -> bool:

@@ -23,6 +23,7 @@ STUCK_SECONDS = 10.0
 """How long a pod is being made before its events are asked for the reason."""
 OUT_OF_MEMORY = "it took more memory than its share"
 _LONGEST_DETAIL = 300
+_ENDED_BY_OTHERS = "the cluster ends its pod: its node is drained, or somebody evicted or deleted it"
 _PULL_TROUBLE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 _CREATION_SECONDS = {"CreateContainerConfigError": 30.0, "CreateContainerError": 120.0, "RunContainerError": 120.0}
 """How long after a pod's creation the node may fail at making its container: a Secret may come late, a node be busy."""
@@ -110,6 +111,11 @@ def moment(text: str | None) -> datetime | None:
 
 def created_at(found: Mapping[str, Any]) -> datetime | None:
     return moment(found["metadata"].get("creationTimestamp"))
+
+
+def scheduled_at(pod: Pod) -> datetime | None:
+    """When the pod was given to its node."""
+    return moment(condition(pod, "PodScheduled").get("lastTransitionTime"))
 
 
 def is_terminating(found: Mapping[str, Any]) -> bool:
@@ -257,7 +263,7 @@ FAILED_MOUNT = State(
     "being made for long, and its events say FailedMount or FailedAttachVolume",
     Meaning.STARTING,
     lambda _pod, _now: False,
-    "Look at the claim and its storage class; Kubernetes tries again",
+    "Look at the claim and its storage class; Kubernetes tries again until CODEHUB_KUBERNETES_CREATION_TIMEOUT",
 )
 MULTI_ATTACH = State(
     "MultiAttach",
@@ -265,6 +271,13 @@ MULTI_ATTACH = State(
     Meaning.STARTING,
     lambda _pod, _now: False,
     "The other node lets go by itself within minutes; if it is off for good, taint it out-of-service",
+)
+PULLING = State(
+    "Pulling",
+    "being made for long, and its events say that its image is pulled",
+    Meaning.STARTING,
+    lambda _pod, _now: False,
+    "Nothing: a large image takes its time",
 )
 OUT_OF_MEMORY_STATE = State(
     "OOMKilled",
@@ -293,6 +306,7 @@ STOPPING = State(
     "the pod is Terminating within its grace period",
     Meaning.RUNNING,
     lambda pod, _now: is_terminating(pod),
+    "Nothing: if we did not end it, it is started again once it is gone, elsewhere if need be",
 )
 RUNNING = State("Running", "its container runs and has an address", Meaning.RUNNING, lambda pod, _now: started(pod))
 SCHEDULING = State(
@@ -311,10 +325,12 @@ TABLE: Sequence[State] = (
     *(NODE_SILENT, LOST, UNENDING, CLAIM_LEAVING),
     *(OUT_OF_MEMORY_STATE, EVICTED, COMPLETED, EXITED),
     *(UNSCHEDULABLE, PULL_FAILED, PULL_WAITS, CONFIG_WRONG, CREATION_FAILS),
-    *(FAILED_MOUNT, MULTI_ATTACH),
+    *(FAILED_MOUNT, MULTI_ATTACH, PULLING),
     *(STOPPING, RUNNING, SCHEDULING, CREATING),
 )
-"""The first that fits counts. Two need more than the pod: its events, or its claim."""
+"""The first that fits counts. Some need more than the pod: its events, or its claim."""
+BEING_MADE = (CREATING, FAILED_MOUNT, MULTI_ATTACH)
+"""The states of a pod on whose node a volume is being mounted or a container made, which has a deadline."""
 
 
 def observe(pod: Pod, now: datetime) -> Seen:
@@ -339,7 +355,7 @@ def observe_stuck(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Seen:
         if seen.state is PULL_WAITS and event.get("reason") == "Failed" and _is_definite(words):
             return Seen(PULL_FAILED, words)
         if seen.state is CREATING and event.get("reason") == "Pulling":
-            return Seen(seen.state, re.sub(r"^P", "p", words))
+            return Seen(PULLING, re.sub(r"^P", "p", words))
     return seen
 
 
@@ -357,6 +373,8 @@ def _detail(pod: Pod, state: State) -> str:
         return f"pod {pod['metadata']['name']} on node {node}: {state.when}. {state.advice}"
     if state.meaning is Meaning.ENDED:
         return _ending(pod, state)[:_LONGEST_DETAIL]
+    if state is STOPPING:
+        return str(condition(pod, "DisruptionTarget").get("message") or _ENDED_BY_OTHERS)[:_LONGEST_DETAIL]
     if state is UNSCHEDULABLE:
         return str(condition(pod, "PodScheduled").get("message", ""))[:_LONGEST_DETAIL]
     words = " ".join(str(waiting(pod).get("message") or "").split())[:_LONGEST_DETAIL]

@@ -20,7 +20,6 @@ from codehub.adapters.kubernetes.cache import ClusterCache, owner
 from codehub.adapters.kubernetes.claims import AT_ONCE, Claims, claims_of
 from codehub.adapters.kubernetes.cluster import (
     CLAIMS,
-    CONFLICT,
     ENDPOINT,
     EVENTS,
     FORBIDDEN,
@@ -37,8 +36,8 @@ from codehub.adapters.kubernetes.network_isolation import NetworkIsolation
 from codehub.adapters.kubernetes.observations import Meaning, Seen
 from codehub.adapters.kubernetes.usage import PodUsage
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
-from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, hand_over
-from codehub.agent.secrets import encode, records
+from codehub.adapters.start_secrets import hand_over_secrets
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
@@ -63,7 +62,6 @@ _RACE_SECONDS = 30.0
 _GONE_SECONDS = 35.0
 """How long after its grace a pod is waited for; on a node that is silent it never goes."""
 _LOOK_AGAIN_SECONDS = 0.1
-_HAND_OVER_SECONDS = 20.0
 _ORPHANED_SECONDS = 60.0
 _LONGEST_PROBE_SECONDS = 900.0
 _MOST_KEYS = 10_000
@@ -358,7 +356,8 @@ class KubernetesRuntime:
             return ContainerSeen(instance, False, volume, detail=seen.detail, known=False, state=seen.state.name)
         runs = seen.state.meaning is not Meaning.ENDED
         state = "" if seen.state in (observations.RUNNING, observations.EXITED) else seen.state.name
-        return ContainerSeen(instance, runs, volume, detail=seen.detail, state=state)
+        evicted = seen.state in (observations.EVICTED, observations.STOPPING)
+        return ContainerSeen(instance, runs, volume, detail=seen.detail, state=state, evicted=evicted)
 
     async def _made(self, spec: ContainerSpec) -> Manifest | None:
         """The pod, made just now, or by somebody else in the same moment."""
@@ -401,7 +400,7 @@ class KubernetesRuntime:
             pod = await self.cluster.create(PODS, manifests.workspace(self.site, spec, secret))
         except Refusal as refusal:
             await self.cluster.delete(SECRETS, secret, kept["metadata"]["uid"])
-            if refusal.status == CONFLICT:
+            if refusal.already_exists:
                 return None
             raise BackendError(f"the pod cannot be made: {refusal}", action="start") from refusal
         await self.cluster.patch(SECRETS, secret, manifests.owned_by(pod))
@@ -423,7 +422,7 @@ class KubernetesRuntime:
                 stale = dict.fromkeys(found.get("data") or {}, None)
                 await self.cluster.patch(SECRETS, name, {"data": stale | wanted["data"]})
         except Refusal as refusal:
-            if refusal.status != CONFLICT:  # another of us made it just now
+            if not refusal.already_exists:  # another of us made it just now
                 raise
 
     async def _waited_for(self, pod: Manifest, seconds: float) -> Manifest | None:
@@ -483,37 +482,28 @@ class KubernetesRuntime:
         return observations.observe_stuck(seen, events)
 
     async def _hold_to_deadline(self, pod: Manifest, seen: Seen) -> None:
-        """Gives a pod up for which no node is found in time."""
-        begun, limit = observations.created_at(pod), self.site.scheduling_seconds
-        waited = 0.0 if begun is None else (self.cluster.now - begun).total_seconds()
-        if seen.state is not observations.UNSCHEDULABLE or waited < limit:
+        """Gives a pod up for which no node is found in time, or which its node does not make in time. The node may be
+        stuck in what it does, so that the pod's end is not waited for."""
+        if seen.state is observations.UNSCHEDULABLE:
+            begun, limit = observations.created_at(pod), self.site.scheduling_seconds
+            message = f"no node had room for the workspace within {limit:.0f} s: {seen.detail}"
+        elif seen.state in observations.BEING_MADE:
+            begun, limit = observations.scheduled_at(pod), self.site.creation_seconds
+            message = f"its node did not make the workspace's pod within {limit:.0f} s: {seen.words}"
+        else:
             return
-        await self.end(pod, 1)
-        message = f"no node had room for the workspace within {limit:.0f} s: {seen.detail}"
+        waited = 0.0 if begun is None else (self.cluster.now - begun).total_seconds()
+        if waited < limit:
+            return
+        await self._withdraw(pod)
         context = {"operation": "STARTING", "elapsed_seconds": round(waited), "limit_seconds": round(limit)}
         raise BackendError(message, reason=ErrorReason.TIMEOUT, **context)
 
     async def _hand_over_secrets(self, spec: ContainerSpec) -> None:
-        """Gives the pod's agent what it waits for. Whoever is killed before this leaves a pod that waits, and the next
-        to start it comes by here."""
-        credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
-        secrets = encode(spec.secrets.env, records(credentials, spec.secrets.ssh_keys))
-        failure = "its agent does not listen"
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_HAND_OVER_SECONDS):
-                while (endpoint := await self.endpoint(spec.workspace_id)) is not None:
-                    if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
-                        return
-                    try:
-                        await hand_over((endpoint.host, endpoint.port), endpoint.inside.key, secrets)
-                    except OSError as error:
-                        failure = str(error)
-                        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-                    else:
-                        return
-                return  # it has ended: the next look says how
-        message = f"the workspace's secrets could not be handed over: {failure}"
-        raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
+        failure = await hand_over_secrets(spec, self.endpoint)
+        if failure is not None:
+            message = f"the workspace's secrets could not be handed over: {failure}"
+            raise BackendError(message, reason=ErrorReason.UNREACHABLE, endpoint=ENDPOINT)
 
     async def _wait_for_jobs(self, spec: ContainerSpec) -> None:
         """Raises Deferred while a job's pod that has not ended has the home: two would write to it."""

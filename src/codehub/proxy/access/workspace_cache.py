@@ -15,7 +15,7 @@ import structlog
 
 from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import CodeHubError
-from codehub.domain.workspace import Operation, Phase, Workspace
+from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
@@ -211,12 +211,12 @@ class WorkspaceCache:
             return  # read before what we have
         same_owner = workspace.owner_id == entry.workspace.owner_id
         same_container = workspace.home.ready_instance == entry.workspace.home.ready_instance
-        was_stopping = _is_stopping(entry.workspace)
-        if same_owner and same_container and _is_stopping(workspace):
+        was_ending = entry.workspace.container_is_ending
+        if same_owner and same_container and workspace.container_is_ending:
             # Open sockets stay until its container has ended, so that editors can save what was typed.
             entry.change(workspace, endpoint)
             entry.withdraw()
-        elif same_owner and same_container and endpoint == entry.endpoint and not was_stopping:
+        elif same_owner and same_container and endpoint == entry.endpoint and not was_ending:
             if workspace != entry.workspace:
                 entry.change(workspace, endpoint)
         else:
@@ -226,7 +226,3 @@ class WorkspaceCache:
         entry.change(workspace, endpoint)
         entry.withdraw()
         self._closed(entry)
-
-
-def _is_stopping(workspace: Workspace) -> bool:
-    return workspace.phase is Phase.RUNNING and workspace.operation is Operation.STOPPING

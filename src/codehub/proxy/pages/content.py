@@ -370,6 +370,8 @@ class _WorkspacePage:
         match row.operation:
             case Operation.STARTING if row.op_progress is not None and row.op_progress.step not in _STARTED:
                 return "pulling" if row.op_progress.step.startswith("pulling ") else "held"
+            case Operation.NONE | Operation.STARTING if row.home.evicted is not None:
+                return "evicted"
             case Operation.STARTING if self._is_up:
                 return "answering"
             case Operation.ARCHIVING if row.home.deleting_volume:
@@ -392,7 +394,7 @@ class _WorkspacePage:
         row = self.row
         home = row.phase is Phase.RUNNING or (row.phase is Phase.STANDBY and row.operation is not Operation.ARCHIVING)
         up = row.phase is Phase.RUNNING or (home and row.operation is Operation.STARTING and self._is_up)
-        if row.operation is Operation.STOPPING:
+        if row.container_is_ending:
             up = False
         reached = 2 if up else 1 if home else 0
         labels = ("step.files", "step.start", "step.editor")
@@ -418,6 +420,8 @@ class _WorkspacePage:
             return self._say("trouble.archive"), ""
         if row.error_info is not None and row.error_count:
             return self._say("trouble.retry", count=row.error_count), _plain(row.error_info.message)
+        if row.home.evicted is not None and self._step() in _WAITS:
+            return self._say("starting.evicted"), ""
         return "", ""
 
     # ── at rest, or on its way there ─────────────────────────────────────────────────────────────────────────────────

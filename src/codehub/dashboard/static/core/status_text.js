@@ -34,6 +34,7 @@ function busy(ws, how) {
   const { t } = how;
   const parts = [progressText(ws, how), thenText(ws, t)];
   if (ws.error) parts.unshift(retry(ws, how));
+  if (ws.evicted) parts.unshift(t("doing.evicted"));
   const { progress } = ws;
   const known = Boolean(progress?.total_bytes);
   return {
@@ -81,12 +82,13 @@ function waiting(ws, how) {
   const { t } = how;
   const [step] = stepsBetween(ws.phase, ws.desired_state);
   const operation = step ? t(`operation.${step.operation}`) : t(`phase.${ws.desired_state}`);
-  const detail = ws.error ? retry(ws, how) : t("doing.soon");
+  const detail = ws.error ? retry(ws, how) : t(ws.evicted ? "doing.evicted" : "doing.soon");
   const label = ws.phase === ws.desired_state ? t(`phase.${ws.phase}`) : t("doing.now", { operation });
   return { label, detail, fraction: null };
 }
 
 function settled(ws, { t, language, now, lifecycle }) {
+  if (ws.evicted) return t("doing.evicted");
   if (!lifecycle) return t(`phase.${ws.phase}.meaning`);
   const lease = lifecycle.blocked_by.find((obstacle) => obstacle.kind === "lease" && Date.parse(obstacle.until) > now);
   if (lease) return t("idle.kept", { time: clock(lease.until, now, language) });

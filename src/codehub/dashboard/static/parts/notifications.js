@@ -56,6 +56,8 @@ function tell(app, before, after) {
   } else if (!after) {
     const undo = [[t("undo"), () => app.actions.undo(before, before.desired_state)]];
     toast(t("news.gone", { name: before.name }), { actions: undo, key: `${id}:news` });
+  } else if (after.evicted && !before.evicted) {
+    toast(t("news.evicted", { name: after.name }), { actions: look, lasts: 20_000, key: `${id}:evicted` });
   } else if (before.desired_state !== after.desired_state) {
     explain(after).catch(complain);
   }

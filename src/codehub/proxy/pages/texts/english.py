@@ -15,6 +15,7 @@ ENGLISH: Final[dict[str, str]] = {
     "starting.STARTING": "Your files are in place. It is starting now.",
     "starting.pulling": "Its image is being downloaded. This takes longer the first time.",
     "starting.held": "It cannot start yet. It starts by itself as soon as it can.",
+    "starting.evicted": "The server that it ran on needed its place. It starts again by itself, with your files.",
     "starting.answering": "It has started. The editor opens as soon as it answers.",
     "starting.STOPPING": "It is still stopping, and starts again right after.",
     "starting.ARCHIVING": "It was being archived. That ends here, and it starts with your files as they are.",

@@ -15,6 +15,7 @@ KOREAN: Final[dict[str, str]] = {
     "starting.STARTING": "파일이 준비되었습니다. 이제 시작합니다.",
     "starting.pulling": "이미지를 내려받는 중입니다. 처음에는 시간이 더 걸립니다.",
     "starting.held": "아직 시작할 수 없습니다. 가능해지는 대로 저절로 시작합니다.",
+    "starting.evicted": "실행되던 서버가 자리를 비워야 했습니다. 파일은 그대로 두고 저절로 다시 시작합니다.",
     "starting.answering": "시작되었습니다. 에디터가 응답하면 바로 열립니다.",
     "starting.STOPPING": "아직 멈추는 중이며, 멈추는 대로 다시 시작합니다.",
     "starting.ARCHIVING": "보관하던 중이었습니다. 보관을 멈추고 지금 파일 그대로 시작합니다.",
