@@ -43,6 +43,7 @@ from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.ssh_keys import SshKeys
 from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
@@ -92,6 +93,7 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
         secrets=SecretKeeping(
             people.secrets(), people.profiles(), backends.keyring, people.templates(), numbered_ssh_key
         ),
+        ssh_keys=SshKeys(people.authorized_keys(), revocations, ids),
         oidc=None,
         commands=commands,
         creation=WorkspaceCreation(commands, people.templates(), people.idempotency_keys(), views, ids, 120),

@@ -34,6 +34,7 @@ from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.ssh_keys import SshKeys
 from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
@@ -83,6 +84,7 @@ class ApiParts:
     users: Users
     tokens: Tokens
     secrets: SecretKeeping
+    ssh_keys: SshKeys
     oidc: Oidc | None
     commands: WorkspaceCommands
     creation: WorkspaceCreation

@@ -231,6 +231,37 @@ class GitCredentialList(Outgoing):
     items: list[GitCredentialShown]
 
 
+class SshKeyAdd(Incoming):
+    public_key: Annotated[
+        Text,
+        Field(
+            min_length=1,
+            max_length=8_192,
+            description="One line in OpenSSH's format: the content of the file that ends in .pub.",
+            examples=["ssh-ed25519 AAAA… ann@laptop"],
+        ),
+    ]
+    name: Annotated[Text, Field(max_length=100, examples=["laptop"])] = Field(
+        default="", description="Empty: the key's comment."
+    )
+
+
+class SshKeyShown(Outgoing):
+    """A public key with which its owner reaches workspaces over SSH."""
+
+    id: UUID
+    name: str = Field(examples=["laptop"])
+    algorithm: str = Field(examples=["ssh-ed25519"])
+    fingerprint: str = Field(examples=["SHA256:jYJ7…"])
+    comment: str = Field(examples=["ann@laptop"])
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class SshKeyList(Outgoing):
+    items: list[SshKeyShown]
+
+
 class GitIdentityChange(Incoming):
     name: Annotated[Text, Field(min_length=1, max_length=200, examples=["Ann Lee"])]
     email: Annotated[Text, Field(min_length=3, max_length=254, examples=["ann@example.com"])]

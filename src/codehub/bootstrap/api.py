@@ -23,6 +23,7 @@ from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.ssh_keys import SshKeys
 from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
@@ -52,6 +53,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         users=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
         tokens=Tokens(accounts, revocations, ids),
         secrets=SecretKeeping(database.secrets(), database.profiles(), services.keyring, templates, new_ssh_key),
+        ssh_keys=SshKeys(database.authorized_keys(), revocations, ids),
         oidc=Oidc(
             provider,
             who,

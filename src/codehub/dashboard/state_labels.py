@@ -94,6 +94,8 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
     AuditAction.RESET_PASSWORD: "set a new password",
     AuditAction.CREATE_TOKEN: "made a token",
     AuditAction.REVOKE_TOKEN: "revoked a token",
+    AuditAction.ADD_SSH_KEY: "added an SSH key",
+    AuditAction.REMOVE_SSH_KEY: "removed an SSH key",
     AuditAction.CREATE_USER: "made the account",
     AuditAction.ENABLE_USER: "enabled the account",
     AuditAction.DISABLE_USER: "disabled the account",

@@ -43,6 +43,8 @@ class AuditAction(StrEnum):
     RESET_PASSWORD = "reset_password"  # noqa: S105 - an action's name
     CREATE_TOKEN = "create_token"  # noqa: S105 - an action's name
     REVOKE_TOKEN = "revoke_token"  # noqa: S105 - an action's name
+    ADD_SSH_KEY = "add_ssh_key"
+    REMOVE_SSH_KEY = "remove_ssh_key"
     CREATE_USER = "create_user"
     ENABLE_USER = "enable_user"
     DISABLE_USER = "disable_user"

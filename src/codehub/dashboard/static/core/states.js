@@ -417,6 +417,8 @@ export const AUDIT = {
   "reset_password": "set a new password",
   "create_token": "made a token",
   "revoke_token": "revoked a token",
+  "add_ssh_key": "added an SSH key",
+  "remove_ssh_key": "removed an SSH key",
   "create_user": "made the account",
   "enable_user": "enabled the account",
   "disable_user": "disabled the account",
