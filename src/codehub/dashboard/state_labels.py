@@ -116,6 +116,7 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
     AuditAction.READ_EVENTS: "read its history",
     AuditAction.READ_LOGS: "read its log",
     AuditAction.ISSUE_TICKET: "opened the workspace",
+    AuditAction.OPEN_SSH: "opened the workspace over SSH",
     AuditAction.ENTER_WORKSPACE: "went into the workspace",
     AuditAction.LIST_ARCHIVES: "listed its restore points",
     AuditAction.LIST_ARCHIVE: "looked into a restore point",

@@ -65,6 +65,7 @@ class AuditAction(StrEnum):
     READ_EVENTS = "read_events"
     READ_LOGS = "read_logs"
     ISSUE_TICKET = "issue_ticket"
+    OPEN_SSH = "open_ssh"
     ENTER_WORKSPACE = "enter_workspace"
     LIST_ARCHIVES = "list_archives"
     LIST_ARCHIVE = "list_archive"

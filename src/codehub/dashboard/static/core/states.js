@@ -439,6 +439,7 @@ export const AUDIT = {
   "read_events": "read its history",
   "read_logs": "read its log",
   "issue_ticket": "opened the workspace",
+  "open_ssh": "opened the workspace over SSH",
   "enter_workspace": "went into the workspace",
   "list_archives": "listed its restore points",
   "list_archive": "looked into a restore point",

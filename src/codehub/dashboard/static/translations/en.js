@@ -580,6 +580,8 @@ export default {
   "detail.left_out_others": "others that could not be opened",
   "detail.op_id": "operation",
   "detail.key_id": "key",
+  "detail.command": "command",
+  "detail.port": "port",
   "detail.fingerprint": "fingerprint",
   "detail.resealed": "encrypted anew",
   "detail.unreadable": "could not be decrypted",
