@@ -64,6 +64,7 @@ class AuditAction(StrEnum):
     READ_LOGS = "read_logs"
     ISSUE_TICKET = "issue_ticket"
     ENTER_WORKSPACE = "enter_workspace"
+    EXEC = "exec"
     LIST_ARCHIVES = "list_archives"
     LIST_ARCHIVE = "list_archive"
     DOWNLOAD_FROM_ARCHIVE = "download_from_archive"
