@@ -438,6 +438,7 @@ export const AUDIT = {
   "read_logs": "read its log",
   "issue_ticket": "opened the workspace",
   "enter_workspace": "went into the workspace",
+  "exec": "ran a command in the workspace",
   "list_archives": "listed its restore points",
   "list_archive": "looked into a restore point",
   "download_from_archive": "downloaded from a restore point",

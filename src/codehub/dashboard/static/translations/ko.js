@@ -635,6 +635,7 @@ export default {
   "did.read_logs": "로그를 읽음",
   "did.issue_ticket": "워크스페이스를 엶",
   "did.enter_workspace": "워크스페이스에 들어감",
+  "did.exec": "워크스페이스에서 명령을 실행함",
   "did.list_archives": "복원 지점 목록을 봄",
   "did.list_archive": "복원 지점 안을 봄",
   "did.download_from_archive": "복원 지점에서 내려받음",
