@@ -78,6 +78,7 @@ ROUTES = [
     Route("GET", f"{W}/events", "owner"),
     Route("GET", f"{W}/lifecycle", "owner"),
     Route("GET", f"{W}/logs", "owner"),
+    Route("POST", f"{W}/exec", "owner", writes=True, body={"argv": ["true"]}, own_answer=409),
     Route("GET", f"{W}/usage", "owner"),
     Route("GET", f"{W}/archives", "owner"),
     Route("GET", f"{W}/archives/{OP_ID}/tree", "owner"),

@@ -217,6 +217,10 @@ class ProcessPlace:
         """Whatever workspaces run here: their home is here."""
         return [pid for pid, variables in environments() if b"HOME=" + os.fsencode(self.root) in variables]
 
+    def ides(self) -> list[int]:
+        """Of these, the IDEs: the program that runs commands is beside each."""
+        return [pid for pid in self.processes() if is_ide(pid)]
+
     def damage(self, key: str) -> None:
         flip_last_byte(self._store / key)
 
@@ -413,6 +417,11 @@ async def _open(endpoint: Endpoint) -> Streams:
     assert endpoint.inside
     proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
     return await asyncio.open_connection(sock=proven)
+
+
+def is_ide(pid: int) -> bool:
+    words = Path("/proc", str(pid), "cmdline").read_bytes()
+    return b"fake_ide.py" in words and b"exec_session" not in words
 
 
 def environments() -> Iterator[tuple[int, bytes]]:

@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -77,10 +78,10 @@ async def output(session: ExecSession) -> dict[OutputStream, bytes]:
 
 
 async def run(
-    runtime: Runtime, workspace_id: UUID, *argv: str, given: bytes | None = b"", **options: object
+    runtime: Runtime, workspace_id: UUID, *argv: str, given: bytes | None = b"", **options: Any
 ) -> tuple[ExitStatus, bytes, bytes]:
     """The ending of a command, its output and its errors. `given`: its input; None: it has no end."""
-    request = ExecRequest(argv, **options)  # type: ignore[arg-type]
+    request = ExecRequest(argv, **options)
     session = await runtime.exec(workspace_id, request)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -223,6 +224,14 @@ async def test_a_stop_ends_what_runs_with_a_clear_word(runtime: Runtime, workspa
     await session.close()
     with pytest.raises(NotRunning):
         await runtime.exec(workspace_id, ExecRequest(["true"]))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"argv": ["a\0b"]}, {"argv": [""]}, {"env": {"A=B": ""}}, {"env": {"": ""}}, {"cwd": "\ud800"}]
+)
+def test_what_cannot_be_run_anywhere_is_no_request(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        ExecRequest(**wrong)
 
 
 async def test_nothing_runs_where_no_workspace_is(runtime: Runtime) -> None:

@@ -30,6 +30,7 @@ from codehub.ports.stores import Leader, Templates
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
 from codehub.usecases.authorization import AccessAudit
+from codehub.usecases.exec import WorkspaceExec
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
@@ -91,6 +92,7 @@ class ApiParts:
     lifecycles: Lifecycles
     slots: RunningSlots
     usage: WorkspaceUsage
+    exec: WorkspaceExec
     views: WorkspaceViews
     contents: ArchiveContents
     templates: Templates

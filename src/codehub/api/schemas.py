@@ -300,6 +300,25 @@ class WorkspaceCreate(Incoming):
     asleep_if_full: StrictBool = Field(default=False, description="No free slot: made asleep (STANDBY), and no 429.")
 
 
+ExecText = Annotated[str, Field(max_length=128 << 10), AfterValidator(storable)]
+
+
+class ExecCommand(Incoming):
+    """A command for a running workspace."""
+
+    argv: list[ExecText] = Field(
+        min_length=1,
+        max_length=1000,
+        description="The program and its arguments; no shell reads them.",
+        examples=[["sh", "-c", "pytest -q | tail -1"]],
+    )
+    env: dict[ExecText, ExecText] = Field(
+        default_factory=dict, max_length=200, description="Besides the workspace's own variables."
+    )
+    cwd: ExecText | None = Field(default=None, description="Absolute, or below the home; null: the home.")
+    stdin: Annotated[str, AfterValidator(storable)] = Field(default="", description="What it reads as its input.")
+
+
 class WorkspaceChange(Incoming):
     """Only the fields that are sent change. Null for a TTL: the installation's default again."""
 

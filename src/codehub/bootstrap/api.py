@@ -19,6 +19,7 @@ from codehub.dashboard import dashboard
 from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
 from codehub.usecases.authorization import AccessAudit
+from codehub.usecases.exec import WorkspaceExec
 from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
@@ -47,6 +48,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     accounts, passwords, revocations = who.accounts, who.passwords, who.revocations
     views, commands, templates = database.views(), services.commands, database.templates()
     keys, idle = database.idempotency_keys(), tuning(settings).idle
+    lifecycles = Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds)
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
@@ -65,9 +67,10 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         else None,
         commands=commands,
         creation=WorkspaceCreation(commands, templates, keys, views, ids, settings.minimum_ttl_seconds),
-        lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
+        lifecycles=lifecycles,
         slots=RunningSlots(views, limits(settings)),
         usage=WorkspaceUsage(services.runtime, database.usage_history(), SystemClock()),
+        exec=WorkspaceExec(services.runtime, views, database.audit(), lifecycles, SystemClock()),
         views=views,
         contents=contents,
         templates=templates,

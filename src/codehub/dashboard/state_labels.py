@@ -118,6 +118,7 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
     AuditAction.ISSUE_TICKET: "opened the workspace",
     AuditAction.OPEN_SSH: "opened the workspace over SSH",
     AuditAction.ENTER_WORKSPACE: "went into the workspace",
+    AuditAction.EXEC: "ran a command in the workspace",
     AuditAction.LIST_ARCHIVES: "listed its restore points",
     AuditAction.LIST_ARCHIVE: "looked into a restore point",
     AuditAction.DOWNLOAD_FROM_ARCHIVE: "downloaded from a restore point",

@@ -204,17 +204,21 @@ class Conflict(Refused):
 class NotRunning(Conflict):
     """The workspace does not run, or not any more."""
 
+    code = "not_running"
+
     def __init__(self, message: str = "The workspace does not run: start it first.") -> None:
-        super().__init__(message, code="not_running")
+        super().__init__(message, type(self).code)
 
 
 class AgentTooOld(Conflict):
     """The workspace runs with the agent of an older version of CodeHub."""
 
+    code = "agent_too_old"
+
     def __init__(
         self, message: str = "This workspace was started by an older version of CodeHub: stop it and start it once."
     ) -> None:
-        super().__init__(message, code="agent_too_old")
+        super().__init__(message, type(self).code)
 
 
 class LimitReached(Refused):

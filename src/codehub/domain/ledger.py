@@ -67,6 +67,7 @@ class AuditAction(StrEnum):
     ISSUE_TICKET = "issue_ticket"
     OPEN_SSH = "open_ssh"
     ENTER_WORKSPACE = "enter_workspace"
+    EXEC = "exec"
     LIST_ARCHIVES = "list_archives"
     LIST_ARCHIVE = "list_archive"
     DOWNLOAD_FROM_ARCHIVE = "download_from_archive"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from codehub.domain.errors import Invalid
+
 SIGNALS = frozenset(
     ("ABRT", "ALRM", "CONT", "HUP", "INT", "KILL", "PIPE", "QUIT", "STOP", "TERM", "TSTP", "USR1", "USR2", "WINCH")
 )
@@ -27,12 +29,29 @@ class ExecRequest:
     """What is run. `argv` empty: the user's login shell. `env`: besides the workspace's own variables, or instead of
     those of the same name. `cwd`: an absolute path, or one below the home; None is the home. `terminal`: the command
     gets a terminal of this size, on which its standard error is one with its standard output; None: it gets pipes.
-    `TERM` is the caller's to say in `env`."""
+    `TERM` is the caller's to say in `env`. Bytes that are no text are surrogates, as in file names. Invalid if it
+    cannot be run anywhere."""
 
     argv: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     terminal: TerminalSize | None = None
+
+    def __post_init__(self) -> None:
+        for word in (*self.argv, *self.env.keys(), *self.env.values(), self.cwd or ""):
+            if not _is_passable(word):
+                raise Invalid("An argument, variable or directory of a command is not text, or holds a zero byte.")
+        if any(not name or "=" in name for name in self.env):
+            raise Invalid("The name of a variable is not empty and holds no '='.", "env")
+        if self.argv and not self.argv[0]:
+            raise Invalid("The program has no name.", "argv")
+
+
+def _is_passable(word: str) -> bool:
+    try:
+        return b"\0" not in word.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 class OutputStream(StrEnum):

@@ -441,6 +441,7 @@ export const AUDIT = {
   "issue_ticket": "opened the workspace",
   "open_ssh": "opened the workspace over SSH",
   "enter_workspace": "went into the workspace",
+  "exec": "ran a command in the workspace",
   "list_archives": "listed its restore points",
   "list_archive": "looked into a restore point",
   "download_from_archive": "downloaded from a restore point",
