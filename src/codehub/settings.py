@@ -480,6 +480,22 @@ class Settings(BaseSettings):
         description="Connections to workspaces that one process of the front door keeps for one signed-in person, "
         "WebSockets included. 0: no limit.",
     )
+    ssh_address: SocketAddress = Field(
+        "127.0.0.1:2222",
+        validation_alias="CODEHUB_SSH_ADDRESS",
+        description="Where `codehub ssh-gateway` listens. `codehub up` takes its port from `--ssh-port`.",
+    )
+    ssh_host_key_file: Path | None = Field(
+        None,
+        validation_alias="CODEHUB_SSH_HOST_KEY_FILE",
+        description="The SSH gateway's private host key, which is made if it is not there. Several gateways behind one "
+        "address need the same. Unset: `ssh_host_ed25519_key` in the data directory.",
+    )
+    ssh_connections_per_person: Count = Field(
+        50,
+        validation_alias="CODEHUB_SSH_CONNECTIONS_PER_PERSON",
+        description="SSH connections that one gateway keeps for one person.",
+    )
     proxy_response_timeout: Seconds = Field(
         4 * 3600,
         validation_alias="CODEHUB_PROXY_RESPONSE_TIMEOUT",

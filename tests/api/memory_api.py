@@ -39,10 +39,12 @@ from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
 from codehub.usecases.authorization import AccessAudit
+from codehub.usecases.exec import WorkspaceExec
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.ssh_keys import SshKeys
 from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
@@ -85,6 +87,7 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
     limits = limits or RunningLimits()
     commands, views = WorkspaceCommands(database.specs(), limits), database.views()
     survey = GcScanner(database.collector(), backends.archives, backends.runtime, Retention(), GcLimits(), "test")
+    lifecycles = Lifecycles(database.specs(), views, IdlePolicy())
     return ApiParts(
         identity=Identity(accounts, people.sign_in_state(), people.audit(), passwords, revocations, ids),
         users=Users(accounts, passwords, revocations, ids),
@@ -92,12 +95,14 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
         secrets=SecretKeeping(
             people.secrets(), people.profiles(), backends.keyring, people.templates(), numbered_ssh_key
         ),
+        ssh_keys=SshKeys(people.authorized_keys(), revocations, ids),
         oidc=None,
         commands=commands,
         creation=WorkspaceCreation(commands, people.templates(), people.idempotency_keys(), views, ids, 120),
-        lifecycles=Lifecycles(database.specs(), views, IdlePolicy()),
+        lifecycles=lifecycles,
         slots=RunningSlots(views, limits),
         usage=WorkspaceUsage(backends.runtime, database.usage_history(), SystemClock()),
+        exec=WorkspaceExec(backends.runtime, views, people.audit(), lifecycles, SystemClock()),
         views=views,
         contents=MemoryContents(backends.archives.state, backends.network),
         templates=people.templates(),

@@ -84,6 +84,30 @@ async def test_a_git_identity_and_dotfiles(api: MemoryApi, browser: httpx.AsyncC
     assert (await browser.get(identity)).json() == {"name": None, "email": None}
 
 
+SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+
+
+async def test_an_ssh_key_s_life(api: MemoryApi, browser: httpx.AsyncClient, ann: ApiUser, bob: ApiUser) -> None:
+    place = f"{ACCOUNT}/ssh-keys"
+    refused = await ann.http.post(place, json={"public_key": SSH_KEY})
+    assert (refused.status_code, refused.json()["code"]) == (409, "needs_session"), "a token adds no key"
+    wrong = await browser.post(place, json={"public_key": "ssh-dss AAAA"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "public_key")
+    made = await browser.post(place, json={"public_key": f"{SSH_KEY} ann@laptop\n"})
+    assert made.status_code == 201
+    shown = made.json()
+    assert (shown["name"], shown["algorithm"], shown["last_used_at"]) == ("ann@laptop", "ssh-ed25519", None)
+    assert shown["fingerprint"].startswith("SHA256:")
+    again = await browser.post(place, json={"public_key": SSH_KEY, "name": "desk"})
+    assert (again.status_code, again.json()["code"]) == (409, "ssh_key_taken")
+    assert (await browser.get(place)).json() == {"items": [shown]}
+    assert (await bob.http.get(place)).json() == {"items": []}
+    assert (await bob.http.delete(f"{place}/{shown['id']}")).status_code == 404
+    assert (await ann.http.delete(f"{place}/{shown['id']}")).status_code == 204
+    assert (await browser.get(place)).json() == {"items": []}
+    assert [action for action, *_ in audit(api)][-2:] == ["add_ssh_key", "remove_ssh_key"]
+
+
 async def test_no_answer_holds_a_value_not_even_a_refusal(
     api: MemoryApi, browser: httpx.AsyncClient, admin: ApiUser
 ) -> None:

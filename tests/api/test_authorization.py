@@ -58,6 +58,9 @@ ROUTES = [
     Route("DELETE", f"{A}/git-credentials/a.b/token", "own", writes=True, own_answer=404),
     Route("POST", f"{A}/git-credentials/a.b/ssh-key", "own", writes=True, own_answer=409),
     Route("DELETE", f"{A}/git-credentials/a.b/ssh-key", "own", writes=True, own_answer=404),
+    Route("GET", f"{A}/ssh-keys", "own"),
+    Route("POST", f"{A}/ssh-keys", "own", writes=True, body={"public_key": "x"}, own_answer=409),
+    Route("DELETE", f"{A}/ssh-keys/{{id}}", "own", writes=True, own_answer=404),
     Route("GET", f"{A}/git-identity", "own"),
     Route("PUT", f"{A}/git-identity", "own", writes=True, body={"name": "x", "email": "x@y"}),
     Route("DELETE", f"{A}/git-identity", "own", writes=True),
@@ -75,6 +78,7 @@ ROUTES = [
     Route("GET", f"{W}/events", "owner"),
     Route("GET", f"{W}/lifecycle", "owner"),
     Route("GET", f"{W}/logs", "owner"),
+    Route("POST", f"{W}/exec", "owner", writes=True, body={"argv": ["true"]}, own_answer=409),
     Route("GET", f"{W}/usage", "owner"),
     Route("GET", f"{W}/archives", "owner"),
     Route("GET", f"{W}/archives/{OP_ID}/tree", "owner"),
@@ -152,6 +156,7 @@ def test_every_route_says_who_may_use_it(api: MemoryApi) -> None:
         .replace("templates/other", "templates/{name}")
         .replace("gc/7", "gc/{run_id}")
         .replace("git-credentials/a.b", "git-credentials/{host}")
+        .replace("ssh-keys/{workspace_id}", "ssh-keys/{key_id}")
         .replace("account/secrets/A", "account/secrets/{name}")
         .replace("}/secrets/A", "}/secrets/{variable}")
         for one in placed

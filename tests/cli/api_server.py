@@ -24,7 +24,7 @@ from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.usage import Usage
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.ports.runtime import ContainerSpec, Resources
 from codehub.telemetry import Metrics
@@ -120,6 +120,15 @@ class ApiServer:
             return self.api.controller_writes(self.rows()[name].id, **fields)
 
         return self.do(write())
+
+    def runs(self, name: str) -> None:
+        """The workspace runs, and commands can be run in it."""
+        ws = self.controller_writes(name, phase=Phase.RUNNING)
+
+        async def started() -> None:
+            self.api.backends.runtime.state.containers[ws.id] = Container("run-1", "home")
+
+        self.do(started())
 
     def user_writes(self, name: str, value: int) -> bool:
         async def write() -> bool:

@@ -7,6 +7,7 @@ import pytest
 from codehub.cli.output import FAILED, USAGE
 from codehub.domain.identity import Role
 from tests.api.memory_api import PASSWORD
+from tests.api.test_account import SSH_KEY
 from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Said, Terminal
 
@@ -73,6 +74,27 @@ def test_a_hostile_name_is_one_clear_complaint(name: str, part: str, ann: Termin
     assert PLANTED not in said.err
     assert kept(server) == {}
     assert said.lines()
+
+
+def test_an_ssh_key_s_life(ann: Terminal) -> None:
+    words = ("account", "ssh-keys")
+    assert "No SSH keys" in ann.done(*words, "list")
+    (ann.home / "id.pub").write_text(f"{SSH_KEY} ann@laptop\n")
+    said = ann(*words, "add", "id.pub", "--name", "laptop", "--password-stdin", stdin=f"{PASSWORD}\n")
+    [shown] = ann(*words, "list", "--json").json()
+    assert said.out == f"laptop is added: {shown['fingerprint']}\n"
+    assert "never" in ann.done(*words, "list")
+    assert ann(*words, "remove", "other").code == FAILED
+    assert ann.done(*words, "remove", "laptop") == "laptop is removed.\n"
+    assert ann(*words, "list", "--json").json() == []
+
+
+def test_a_private_key_is_not_sent_on(ann: Terminal) -> None:
+    (ann.home / "id").write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{PLANTED}\n")
+    said = ann("account", "ssh-keys", "add", "id", "--password-stdin", stdin=f"{PASSWORD}\n")
+    assert said.code != 0
+    assert "private key" in said.err
+    assert PLANTED not in said.err
 
 
 def test_git_credentials(ann: Terminal, server: ApiServer) -> None:

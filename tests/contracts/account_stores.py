@@ -15,6 +15,7 @@ from codehub.ports.accounts import (
     NewUser,
     SignInState,
 )
+from codehub.ports.authorized_keys import AuthorizedKeys
 from codehub.ports.secrets import Profiles, Secrets
 from codehub.ports.stores import Actor, IdempotencyKeys, Templates
 
@@ -23,6 +24,7 @@ ROOT = Actor("root", address="192.0.2.1")
 _TIMES = {
     "sessions": ("created_at", "last_seen_at", "expires_at"),
     "api_tokens": ("created_at", "last_used_at", "expires_at"),
+    "authorized_keys": ("created_at", "last_used_at"),
     "tickets": ("created_at", "expires_at"),
     "visits": ("created_at", "expires_at"),
     "provider_sign_ins": ("created_at", "expires_at"),
@@ -33,6 +35,8 @@ _TIMES = {
 
 class AccountStores(Protocol):
     def accounts(self) -> Accounts: ...
+
+    def authorized_keys(self) -> AuthorizedKeys: ...
 
     def sign_in_state(self) -> SignInState: ...
 

@@ -44,6 +44,8 @@ HERE = Path(__file__).parent
 FAKE_IDE = [sys.executable, str(HERE / "fake_ide.py"), "{socket}"]
 SLOW_JOB = [sys.executable, str(HERE / "slow_job.py")]
 READABLE = [Path(sys.prefix), Path(sys.base_prefix), HERE]
+PROGRAMS = Path(sys.prefix, "programs")
+"""Of all tests: it takes half a second to make."""
 
 
 def names(volumes: Mapping[UUID, Mapping[str, str]]) -> dict[UUID, set[str]]:
@@ -162,6 +164,7 @@ class ProcessPlace:
             sandbox=self._sandbox,
             own_network=self._own_network,
             readable=READABLE,
+            programs=PROGRAMS,
         )
 
     def archives(self) -> ObjectArchives:
@@ -213,6 +216,10 @@ class ProcessPlace:
     def processes(self) -> list[int]:
         """Whatever workspaces run here: their home is here."""
         return [pid for pid, variables in environments() if b"HOME=" + os.fsencode(self.root) in variables]
+
+    def ides(self) -> list[int]:
+        """Of these, the IDEs: the program that runs commands is beside each."""
+        return [pid for pid in self.processes() if is_ide(pid)]
 
     def damage(self, key: str) -> None:
         flip_last_byte(self._store / key)
@@ -410,6 +417,11 @@ async def _open(endpoint: Endpoint) -> Streams:
     assert endpoint.inside
     proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
     return await asyncio.open_connection(sock=proven)
+
+
+def is_ide(pid: int) -> bool:
+    words = Path("/proc", str(pid), "cmdline").read_bytes()
+    return b"fake_ide.py" in words and b"exec_session" not in words
 
 
 def environments() -> Iterator[tuple[int, bytes]]:

@@ -17,7 +17,7 @@ from codehub.adapters.process import ProcessRuntime, sockets
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
-from codehub.proxy.http.upstream import connect
+from codehub.usecases.workspace_connection import connect
 from tests.contracts.places import ProcessPlace
 from tests.eventually import eventually
 

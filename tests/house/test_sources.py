@@ -11,6 +11,7 @@ VAGUE = re.compile(r"(^|_)(utils?|helpers?|base|common|managers?|misc)($|_)")
 PURE_IMPORTS = {
     "__future__",
     "abc",
+    "base64",
     "collections",
     "dataclasses",
     "datetime",

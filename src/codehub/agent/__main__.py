@@ -1,4 +1,5 @@
-"""`codehub-agent COMMAND …`: runs a workspace's command and leads CodeHub's connections to its ports.
+"""`codehub-agent COMMAND …`: runs a workspace's command and leads CodeHub's connections to its ports and to further
+commands.
 
 The command is the image's own. It gets our environment without the key, and the secrets of this start, for which we
 wait if there are any. Our signals are passed on to it, and its end is ours, with its exit code. While anybody is
@@ -8,11 +9,13 @@ what was typed.
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
 
+from codehub.agent.exec_session import environment_of, serve_session
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, KEY_VARIABLE
 from codehub.agent.relay import Relay, listen
 from codehub.agent.secrets import AGENT_DIRECTORY, SECRETS_VARIABLE, SHELL, behind_setup, decode
@@ -36,6 +39,7 @@ class WorkspaceCommand:
         signal.signal(signal.SIGTERM, self._end_soon)
         signal.signal(signal.SIGALRM, self._end_now)
         self._is_used = is_used
+        self._environ = {os.fsencode(name): os.fsencode(value) for name, value in environ.items()}
         self._pid = 0
         defaults = [*_PASSED_ON, *_IGNORED_BY_PYTHON, signal.SIGCHLD, signal.SIGALRM]
         # A child that ends at once would be asked for before it has a number here.
@@ -69,13 +73,18 @@ class WorkspaceCommand:
         self._pass_on(signal.SIGTERM, frame)
 
     def _ended(self, _number: int, _frame: FrameType | None) -> None:
-        try:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else _SIGNALLED - code)
+        """Reaps whatever has ended: the command, sessions of further commands, and orphans if we are the first
+        process."""
+        with suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self._pid:
+                    code = os.waitstatus_to_exitcode(found[1])
+                    os._exit(code if code >= 0 else _SIGNALLED - code)
+
+    def fork_exec(self, sock: socket.socket) -> None:
+        """Forks a session for the caller of a connection: its commands get the variables that our command has."""
+        if os.fork() == 0:
+            serve_session(sock, lambda: environment_of(self._pid) or self._environ)
 
 
 def _in_memory(text: bytes) -> int:
@@ -87,14 +96,14 @@ def _in_memory(text: bytes) -> int:
 
 
 def _run(words: Sequence[str], relay: Relay, secrets: bytes) -> None:
-    """Run the command behind the script that sets git and SSH up; in an image without a shell, the command alone."""
+    """Runs the command behind the script that sets git and SSH up; in an image without a shell, the command alone."""
     env, given = decode(secrets) if secrets else ({}, b"")
     command = (
         behind_setup(words, os.environ.get("CODEHUB_AGENT_DIRECTORY", AGENT_DIRECTORY))
         if os.access(SHELL, os.X_OK)
         else words
     )
-    WorkspaceCommand(command, {**os.environ, **env}, relay.is_used, given)
+    relay.fork_exec = WorkspaceCommand(command, {**os.environ, **env}, relay.is_used, given).fork_exec
 
 
 def _check_home() -> None:

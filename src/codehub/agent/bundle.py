@@ -17,10 +17,15 @@ from pathlib import Path
 import codehub
 
 PLACE = "/usr/local/lib/codehub-agent"
-COMMAND = (
-    *(f"{PLACE}/lib/loader", "--library-path", f"{PLACE}/lib"),
-    *(f"{PLACE}/bin/codehub-agent", "-I", "-S", "-B", "-m", "codehub.agent"),
-)
+
+
+def command(place: str, module: str) -> tuple[str, ...]:
+    """The words that run a module of the agent's where the directory is at `place`."""
+    loader = (f"{place}/lib/loader", "--library-path", f"{place}/lib")
+    return (*loader, f"{place}/bin/codehub-agent", "-I", "-S", "-B", "-m", module)
+
+
+COMMAND = command(PLACE, "codehub.agent")
 """Runs the agent where the directory is at PLACE."""
 
 # OpenSSL is left out: one hash is all it would be used for, and Python brings that itself.
@@ -61,7 +66,9 @@ def _loaded_files(python: Path, ours: Path) -> list[Path]:
 
 
 def _libraries(native: Path) -> list[Path]:
-    said = subprocess.run(["ldd", native], capture_output=True, text=True, check=True, env={"PATH": os.defpath}).stdout
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    env = {"PATH": os.defpath, **kept}
+    said = subprocess.run(["ldd", native], capture_output=True, text=True, check=True, env=env).stdout
     return [Path(name) for name in _LIBRARY.findall(said)]
 
 

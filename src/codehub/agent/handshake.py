@@ -5,6 +5,8 @@
     caller → agent   port, HMAC(key, caller, address, both nonces, port)
     agent  → caller  status; after OPEN both sides' bytes pass as they are
 
+A caller that asks for the agent's own port runs a command: after OPEN both sides' bytes are frames (exec_frames.py).
+
 A caller that asks for the port SECRETS offers the secrets of this start instead: after WANTED it sends them sealed,
 with a key that is of this connection alone, and hears OPEN once they are taken.
 
@@ -44,7 +46,7 @@ class Status(IntEnum):
     OPEN = 0
     NOTHING_LISTENS = 1
     NOT_ALLOWED = 2
-    """The agent's own port, or no port at all."""
+    """What an agent that cannot run commands says of its own port."""
     WANTED = 3
     """The agent waits for the secrets of this start."""
     NOT_WANTED = 4

@@ -95,8 +95,7 @@ class Handshake(Connection):
             relay.wait_for_secrets(self, transcript)
             return
         if port == own_port:
-            self.sock.send(bytes([Status.NOT_ALLOWED]))
-            relay.close(self)
+            relay.begin_exec(self)
             return
         relay.connect(self, [("127.0.0.1", port), ("::1", port), (host, port)])
 
@@ -213,9 +212,11 @@ class Stream(Connection):
 
 class Relay:
     """Serves one listening socket for ever. `key`: the key of this start. `receive`: gets the secrets of this start,
-    once; None if there are none."""
+    once; None if there are none. `fork_exec`: forks a process that runs a command for the caller of a connection; None
+    until the workspace's own command has begun."""
 
     def __init__(self, listener: socket.socket, key: bytes, receive: Callable[[bytes], None] | None = None) -> None:
+        self.fork_exec: Callable[[socket.socket], None] | None = None
         self._listener = listener
         self._key = key
         self._receive = receive
@@ -311,6 +312,16 @@ class Relay:
             return False
         receive(secrets)
         return True
+
+    # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_exec(self, caller: Handshake) -> None:
+        """Give the connection of a caller that wants to run a command to a process of its own."""
+        self._forget(caller)
+        with caller.sock:
+            if self.fork_exec is not None:
+                self.fork_exec(caller.sock)
+            caller.sock.send(bytes([Status.NOTHING_LISTENS if self.fork_exec is None else Status.OPEN]))
 
     # ── to a port inside ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,10 +1,12 @@
-"""Routes for what people keep for their workspaces: secrets, git credentials, their git identity and their dotfiles.
+"""Routes for what people keep for their workspaces: secrets, git credentials, their git identity and their dotfiles;
+and the SSH keys with which they reach them.
 
 No answer ever holds a secret's value. What is put takes a session that has just proved who it is, as tokens do: a token
 gets `needs_session`, another session `proof_needed`. It reaches a workspace at its next start.
 """
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Path
 from pydantic import AfterValidator
@@ -22,8 +24,12 @@ from codehub.api.schemas import (
     SecretItem,
     SecretList,
     SecretPut,
+    SshKeyAdd,
+    SshKeyList,
+    SshKeyShown,
     storable,
 )
+from codehub.domain.authorized_keys import AuthorizedKey
 from codehub.domain.secrets import SecretKind
 from codehub.ports.secrets import SecretShown
 from codehub.usecases.secrets import GIT_CREDENTIALS, VARIABLES
@@ -113,6 +119,40 @@ async def make_git_ssh_key(parts: Parts, caller: Signed, host: Host) -> GitCrede
 )
 async def delete_git_ssh_key(parts: Parts, caller: Signed, host: Host) -> Response:
     await parts.secrets.delete_git_credential(caller, SecretKind.SSH_KEY, host)
+    return Response(status_code=204)
+
+
+def _ssh_key(one: AuthorizedKey) -> SshKeyShown:
+    return SshKeyShown(
+        id=one.id,
+        name=one.name,
+        algorithm=one.key.algorithm,
+        fingerprint=one.key.fingerprint,
+        comment=one.key.comment,
+        created_at=one.created_at,
+        last_used_at=one.last_used_at,
+    )
+
+
+@router.get("/ssh-keys", operation_id="listSshKeys", responses=problems(*SIGNED))
+async def list_ssh_keys(parts: Parts, caller: Signed) -> SshKeyList:
+    """The public keys with which you reach your workspaces over SSH, newest first."""
+    return SshKeyList(items=[_ssh_key(one) for one in await parts.ssh_keys.list(caller)])
+
+
+@router.post("/ssh-keys", operation_id="addSshKey", status_code=201, responses=problems(*WITH_BODY, 404, 409, 429))
+async def add_ssh_key(parts: Parts, caller: Signed, body: SshKeyAdd) -> SshKeyShown:
+    """Accepted are Ed25519, ECDSA, RSA of 3072 bits or more, and those of security keys. A key belongs to one account:
+    one that is registered gets `ssh_key_taken`."""
+    return _ssh_key(await parts.ssh_keys.add(caller, body.public_key, body.name))
+
+
+@router.delete(
+    "/ssh-keys/{key_id}", operation_id="removeSshKey", status_code=204, responses=problems(*SIGNED, 404, 422)
+)
+async def remove_ssh_key(parts: Parts, caller: Signed, key_id: UUID) -> Response:
+    """Connections that were opened with it end."""
+    await parts.ssh_keys.remove(caller, key_id)
     return Response(status_code=204)
 
 

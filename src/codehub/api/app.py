@@ -11,6 +11,7 @@ from starlette.types import Lifespan
 from codehub.api import (
     account,
     admin,
+    commands,
     dashboard,
     events,
     health,
@@ -30,7 +31,7 @@ from codehub.api.rendering import workspace_json
 from codehub.api.restore_points import MOST_DOWNLOADS, MOST_LISTINGS, ConcurrencyLimit
 from codehub.api.schemas import Problem
 
-ROUTE_MODULES = (session, tokens, account, workspaces, lifecycle, usage, restore_points, events, admin)
+ROUTE_MODULES = (session, tokens, account, workspaces, lifecycle, usage, commands, restore_points, events, admin)
 
 _ABOUT = """Say what you want (`desired_state`); a controller makes reality match, and the events tell how it goes.
 
@@ -60,6 +61,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.hub, app.state.access = hub, access
     app.state.downloads = ConcurrencyLimit(MOST_DOWNLOADS, "downloads", "download_limit")
     app.state.listings = ConcurrencyLimit(MOST_LISTINGS, "listings of archives", "listing_limit")
+    app.state.commands = ConcurrencyLimit(commands.MOST_COMMANDS, "commands", "command_limit")
     add_error_handlers(app)
     app.add_exception_handler(404, dashboard.not_found)
     app.add_middleware(RequestMiddleware, metrics=parts.metrics)

@@ -30,10 +30,12 @@ from codehub.ports.stores import Leader, Templates
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
 from codehub.usecases.authorization import AccessAudit
+from codehub.usecases.exec import WorkspaceExec
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.ssh_keys import SshKeys
 from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
@@ -83,12 +85,14 @@ class ApiParts:
     users: Users
     tokens: Tokens
     secrets: SecretKeeping
+    ssh_keys: SshKeys
     oidc: Oidc | None
     commands: WorkspaceCommands
     creation: WorkspaceCreation
     lifecycles: Lifecycles
     slots: RunningSlots
     usage: WorkspaceUsage
+    exec: WorkspaceExec
     views: WorkspaceViews
     contents: ArchiveContents
     templates: Templates

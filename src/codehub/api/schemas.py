@@ -231,6 +231,37 @@ class GitCredentialList(Outgoing):
     items: list[GitCredentialShown]
 
 
+class SshKeyAdd(Incoming):
+    public_key: Annotated[
+        Text,
+        Field(
+            min_length=1,
+            max_length=8_192,
+            description="One line in OpenSSH's format: the content of the file that ends in .pub.",
+            examples=["ssh-ed25519 AAAA… ann@laptop"],
+        ),
+    ]
+    name: Annotated[Text, Field(max_length=100, examples=["laptop"])] = Field(
+        default="", description="Empty: the key's comment."
+    )
+
+
+class SshKeyShown(Outgoing):
+    """A public key with which its owner reaches workspaces over SSH."""
+
+    id: UUID
+    name: str = Field(examples=["laptop"])
+    algorithm: str = Field(examples=["ssh-ed25519"])
+    fingerprint: str = Field(examples=["SHA256:jYJ7…"])
+    comment: str = Field(examples=["ann@laptop"])
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class SshKeyList(Outgoing):
+    items: list[SshKeyShown]
+
+
 class GitIdentityChange(Incoming):
     name: Annotated[Text, Field(min_length=1, max_length=200, examples=["Ann Lee"])]
     email: Annotated[Text, Field(min_length=3, max_length=254, examples=["ann@example.com"])]
@@ -267,6 +298,25 @@ class WorkspaceCreate(Incoming):
     git_url: GitUrl | None = None
     git_ref: GitRef | None = None
     asleep_if_full: StrictBool = Field(default=False, description="No free slot: made asleep (STANDBY), and no 429.")
+
+
+ExecText = Annotated[str, Field(max_length=128 << 10), AfterValidator(storable)]
+
+
+class ExecCommand(Incoming):
+    """A command for a running workspace."""
+
+    argv: list[ExecText] = Field(
+        min_length=1,
+        max_length=1000,
+        description="The program and its arguments; no shell reads them.",
+        examples=[["sh", "-c", "pytest -q | tail -1"]],
+    )
+    env: dict[ExecText, ExecText] = Field(
+        default_factory=dict, max_length=200, description="Besides the workspace's own variables."
+    )
+    cwd: ExecText | None = Field(default=None, description="Absolute, or below the home; null: the home.")
+    stdin: Annotated[str, AfterValidator(storable)] = Field(default="", description="What it reads as its input.")
 
 
 class WorkspaceChange(Incoming):

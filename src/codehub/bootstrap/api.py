@@ -19,10 +19,12 @@ from codehub.dashboard import dashboard
 from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
 from codehub.usecases.authorization import AccessAudit
+from codehub.usecases.exec import WorkspaceExec
 from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.secrets import SecretKeeping
+from codehub.usecases.ssh_keys import SshKeys
 from codehub.usecases.usage import WorkspaceUsage
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
@@ -46,12 +48,14 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     accounts, passwords, revocations = who.accounts, who.passwords, who.revocations
     views, commands, templates = database.views(), services.commands, database.templates()
     keys, idle = database.idempotency_keys(), tuning(settings).idle
+    lifecycles = Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds)
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
         users=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
         tokens=Tokens(accounts, revocations, ids),
         secrets=SecretKeeping(database.secrets(), database.profiles(), services.keyring, templates, new_ssh_key),
+        ssh_keys=SshKeys(database.authorized_keys(), revocations, ids),
         oidc=Oidc(
             provider,
             who,
@@ -63,9 +67,10 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         else None,
         commands=commands,
         creation=WorkspaceCreation(commands, templates, keys, views, ids, settings.minimum_ttl_seconds),
-        lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
+        lifecycles=lifecycles,
         slots=RunningSlots(views, limits(settings)),
         usage=WorkspaceUsage(services.runtime, database.usage_history(), SystemClock()),
+        exec=WorkspaceExec(services.runtime, views, database.audit(), lifecycles, SystemClock()),
         views=views,
         contents=contents,
         templates=templates,

@@ -1,4 +1,5 @@
-"""What you keep for your workspaces: secrets, git credentials, your git identity and your dotfiles.
+"""What you keep for your workspaces: secrets, git credentials, your git identity and your dotfiles; and the SSH keys
+with which you reach them.
 
 A value comes from a prompt that does not show it, from a file or from a pipe, and never from the command line, which
 other people on the machine and the shell's history can read.
@@ -36,6 +37,14 @@ account = typer.Typer(
     Example: `codehub account git-identity --name "Ann Lee" --email ann@example.com`""",
 )
 
+ssh_keys = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""The public keys with which you reach your workspaces over SSH.
+
+    Example: `codehub account ssh-keys add ~/.ssh/id_ed25519.pub`""",
+)
+
 Variable = Annotated[str, typer.Argument(metavar="NAME", help="The variable's name.")]
 GitHost = Annotated[str, typer.Argument(metavar="HOST", help="Such as git.example.com, or git.example.com:8443.")]
 FromFile = Annotated[
@@ -50,6 +59,7 @@ Remove = Annotated[bool, typer.Option("--rm", help="Remove it.")]
 
 def register(app: typer.Typer) -> None:
     app.add_typer(secrets, name="secrets")
+    account.add_typer(ssh_keys, name="ssh-keys")
     app.add_typer(account, name="account")
 
 
@@ -215,6 +225,56 @@ def dotfiles(
             found = client.get("/account/dotfiles")
     said = f"{found['url']} ({found['command'] or 'what it brings'})" if found["url"] else "You have no dotfiles."
     output.outcome(found, said, as_json=as_json)
+
+
+@ssh_keys.command("list")
+def list_ssh_keys(as_json: AsJson = False) -> None:
+    """List the public keys with which you reach your workspaces.
+
+    Example: `codehub account ssh-keys list`
+    """
+    with Client(contexts.in_use()) as client:
+        items = client.get("/account/ssh-keys")["items"]
+    rows = [
+        (one["name"], one["algorithm"], one["fingerprint"], output.ago(one["last_used_at"]) or "never") for one in items
+    ]
+    empty = "No SSH keys. Add one with `codehub account ssh-keys add ~/.ssh/id_ed25519.pub`."
+    output.listing(items, ("NAME", "TYPE", "FINGERPRINT", "USED"), rows, empty=empty, as_json=as_json)
+
+
+@ssh_keys.command("add")
+def add_ssh_key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The public key: a file that ends in .pub.")],
+    name: Annotated[str, typer.Option(help="What to call it; without it, the key's comment.")] = "",
+    password_stdin: PasswordStdin = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a public key. It works at once, in all of your workspaces, and takes your password.
+
+    Example: `codehub account ssh-keys add ~/.ssh/id_ed25519.pub --name laptop`
+    """
+    line = read_value("Public key", file)
+    with own_session(password_stdin) as (client, cookie):
+        made = client.with_session(cookie, "POST", "/account/ssh-keys", {"public_key": line, "name": name})
+    output.outcome(made, f"{made['name']} is added: {made['fingerprint']}", as_json=as_json)
+
+
+@ssh_keys.command("remove")
+def remove_ssh_key(
+    which: Annotated[str, typer.Argument(metavar="KEY", help="Its name, its fingerprint or its id.")],
+) -> None:
+    """Remove a public key. Connections that were opened with it end.
+
+    Example: `codehub account ssh-keys remove laptop`
+    """
+    with Client(contexts.in_use()) as client:
+        items = client.get("/account/ssh-keys")["items"]
+        found = [one for one in items if which in (one["name"], one["fingerprint"], one["id"])]
+        if len(found) != 1:
+            many = f"You have {len(found)} SSH keys of that name: say the fingerprint." if found else ""
+            raise ClientFailed(many or f"You have no SSH key {output.printable(which)}.", FAILED)
+        client.delete(f"/account/ssh-keys/{found[0]['id']}")
+    output.say(f"{found[0]['name']} is removed.")
 
 
 def print_names(items: list[Json], empty: str, *, as_json: bool) -> None:

@@ -136,6 +136,15 @@ class Client:
             self._check(answer)
             yield answer
 
+    @contextmanager
+    def streamed(self, path: str, body: Json) -> Iterator[Iterator[str]]:
+        """Yields the lines of an answer as they come. Leaving the context closes the connection."""
+        with self._explained(), self._http.stream("POST", path, json=body) as answer:
+            if not answer.is_success:
+                answer.read()
+            self._check(answer)
+            yield _lines(answer)
+
     def _json(self, method: str, path: str, **more: Any) -> Json:  # noqa: ANN401 - handed on as it is
         return self._read(self._send(method, path, **more))
 
@@ -207,6 +216,14 @@ def _failure(problem: Json, answer: httpx.Response) -> ClientFailed:
     if not answer.request.url.path.endswith("/session") or answer.request.method != "POST":
         lines.append("  Sign in with `codehub login`.")
     return ClientFailed("\n".join(lines), USAGE, code)
+
+
+def _lines(answer: httpx.Response) -> Iterator[str]:
+    """The lines of an answer, cut at line ends alone: text may hold other characters that Python takes for one."""
+    held = b""
+    for chunk in answer.iter_raw():
+        *whole, held = (held + chunk).split(b"\n")
+        yield from (line.decode() for line in whole)
 
 
 def segment(text: str) -> str:

@@ -66,17 +66,14 @@ def run(
     workspace: Which,
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND…", help="After `--`.")] = None,
 ) -> None:
-    """Not there yet: it will run a command inside the workspace. Now it runs nothing, and exits with 1.
+    """Runs nothing, and exits with 1: `codehub ws exec` runs a command inside the workspace, `codehub ws hold` one on
+    this computer while the workspace is kept up.
 
-    To keep a workspace up while a command runs on this computer, use `codehub ws hold`.
-
-    Example, once it is there: `codehub ws run demo -- make train`
+    Example: `codehub ws run demo -- make train` names both commands to choose from.
     """
-    instead = shlex.join(["codehub", "ws", "hold", workspace, "--", *(_words(command or []) or ["make", "train"])])
-    raise ClientFailed(
-        "Nothing was run: commands cannot be run inside the workspace yet. To run one on this computer while the "
-        f"workspace is kept up: `{instead}`"
-    )
+    words = _words(command or []) or ["make", "train"]
+    inside, here = (shlex.join(["codehub", "ws", verb, workspace, "--", *words]) for verb in ("exec", "hold"))
+    raise ClientFailed(f"Nothing was run. To run it inside the workspace: `{inside}`; on this computer: `{here}`")
 
 
 def _words(command: Sequence[str]) -> list[str]:

@@ -1,5 +1,5 @@
-"""The commands that run until they are stopped: api, proxy and coordinator; migrate, which goes before them; and the
-storage job, for images that have only `codehub` on their path.
+"""The commands that run until they are stopped: api, proxy, ssh-gateway and coordinator; migrate, which goes before
+them; and the storage job, for images that have only `codehub` on their path.
 
 A process without an API has an HTTP server of its own that says whether it is alive and ready, and gives its metrics.
 There every request has a thread and a few seconds, so that whoever connects and sends nothing holds up neither other
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
 """The command line of one process of the front door."""
+SSH_GATEWAY = (sys.executable, "-c", "from codehub.cli.main import main; main()", "ssh-gateway")
+"""The command line of the SSH gateway that `codehub up` runs."""
+SSH_RESTART_SECONDS = 1.0
 REQUEST_SECONDS = 5.0
 
 
@@ -122,6 +125,8 @@ def register(app: typer.Typer) -> None:
     app.command()(api)
     app.command()(proxy)
     app.command("proxy-worker", hidden=True)(proxy_worker)
+    app.command("ssh-gateway")(ssh_gateway)
+    app.command("ssh-host-key")(ssh_host_key)
     app.command()(coordinator)
     app.command()(migrate)
 
@@ -168,6 +173,32 @@ def proxy_worker() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(serve_proxy(settings))
+
+
+def ssh_gateway() -> None:
+    """Run the SSH gateway: people reach their workspaces with their own SSH clients. Start as many as you like.
+
+    Configured by the environment alone (docs/reference/settings.md). People register their keys on the account page, or
+    with `codehub account ssh-keys add`.
+
+    Example: `CODEHUB_DATABASE_URL=postgresql://… CODEHUB_REDIS_URL=redis://… codehub ssh-gateway`
+    """
+    from codehub.settings import load_settings
+
+    settings = load_settings()
+    asyncio.run(until_signalled(lambda: _run_ssh_gateway(settings)))
+
+
+def ssh_host_key() -> None:
+    """Show the SSH gateway's public host key and its fingerprint, to compare with what a client shows.
+
+    Example: `codehub ssh-host-key`
+    """
+    from codehub.bootstrap.ssh import shown_host_key
+    from codehub.settings import load_settings
+
+    unused = {"database_url": "postgresql://unused", "redis_url": "redis://unused"}
+    print(shown_host_key(load_settings(**unused)))
 
 
 def coordinator() -> None:
@@ -266,6 +297,33 @@ async def _run_proxy(settings: "Settings") -> None:
             await stack.enter_async_context(serving_status(settings.proxy_status_address, status, metrics.registry))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.renew_soon)
         await supervisor.run()
+
+
+async def _run_ssh_gateway(settings: "Settings") -> None:
+    import structlog
+
+    from codehub.bootstrap.ssh import listening_socket, serve_ssh
+
+    _start_logging(settings)
+    with _listening_on("CODEHUB_SSH_ADDRESS", settings.ssh_address):
+        sock = listening_socket(settings.ssh_address)
+    await serve_ssh(settings, sock, lambda: structlog.get_logger().info("ssh_gateway_listens"))
+
+
+async def supervise_ssh_gateway(environment: Mapping[str, str]) -> None:
+    """Runs the SSH gateway as a process of its own, and starts it again when it ends, until cancelled."""
+    import structlog
+
+    while True:
+        process = await asyncio.create_subprocess_exec(*SSH_GATEWAY, env={**os.environ, **environment})
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+        structlog.get_logger().warning("ssh_gateway_ended", exit_code=code)
+        await asyncio.sleep(SSH_RESTART_SECONDS)
 
 
 async def _run_api(settings: "Settings") -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from codehub.cli.local_instance import announce, running_workspaces, stop_all_workspaces
-from codehub.cli.serve import check_port_is_free, until_signalled, worker_supervisor
+from codehub.cli.serve import check_port_is_free, supervise_ssh_gateway, until_signalled, worker_supervisor
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import EmbeddedDatabases, Services
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ADMIN = "admin"
 PORT = 8000
+SSH_PORT = 2222
 
 
 def up(
@@ -27,6 +28,10 @@ def up(
         Path | None, typer.Option(help="Where everything is kept.", show_default="~/.local/share/codehub")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen, on this machine alone.")] = PORT,
+    ssh_port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Where SSH clients reach workspaces, on this machine alone. 0: nowhere."),
+    ] = SSH_PORT,
     runtime: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +42,7 @@ def up(
         bool, typer.Option("--stop-all", help="Stop every workspace of this data directory instead, and end.")
     ] = False,
 ) -> None:
-    """Run everything on this machine: its own PostgreSQL and Redis, the coordinator, the API, the front door.
+    """Run everything on this machine: PostgreSQL and Redis, coordinator, API, front door and SSH gateway.
 
     The first time it installs the IDE and shows the admin's password. Ctrl-C stops it; workspaces that run go on, and
     running it again finds everything as it was. `--stop-all` stops those, whether a `codehub up` runs or not, as
@@ -49,7 +54,7 @@ def up(
     from codehub.bootstrap.runtimes import data_dir as data_dir_of
     from codehub.settings import load_settings
 
-    given = _given_settings(data_dir, port, runtime)
+    given = _given_settings(data_dir, port, ssh_port, runtime)
     # Everything else is checked before anything is started or made.
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
     directory = data_dir_of(settings)
@@ -59,9 +64,11 @@ def up(
         asyncio.run(until_signalled(lambda: _run(settings, given, directory, port, runtime)))
 
 
-def _given_settings(data_dir: Path | None, port: int, runtime: str | None) -> dict[str, object]:
+def _given_settings(data_dir: Path | None, port: int, ssh_port: int, runtime: str | None) -> dict[str, object]:
     """The settings that the options name, and those that are otherwise than for a deployment of several processes."""
     given: dict[str, object] = {"proxy_address": f"127.0.0.1:{port}"}
+    if ssh_port:
+        given["ssh_address"] = f"127.0.0.1:{ssh_port}"
     if data_dir is not None:
         given["data_dir"] = data_dir
     if runtime is not None:
@@ -145,6 +152,7 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
         password = await services.ensure_admin(ADMIN)
         url = f"http://localhost:{port}"
         environment = {environment_name(name): str(value) for name, value in place.items()}
+        ssh = _ssh_port(place)
         proxy = worker_supervisor("127.0.0.1", port, 1, services.metrics, environment, lambda: _welcome(url, password))
         # Nobody but the front door can reach it there, so what that says of a caller is believed.
         api = listen_on_unix_socket(api_endpoint(settings).socket or "")
@@ -153,11 +161,26 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
                 services.coordinator().run(),
                 serve(app, api, lambda: None, trusted_proxies="*"),
                 proxy.run(),
+                *([supervise_ssh_gateway(environment)] if ssh else []),
                 databases.until_one_dies(),
             )
         except asyncio.CancelledError:
             await _name_running_workspaces(services)
             raise
+
+
+def _ssh_port(place: Mapping[str, object]) -> int | None:
+    """The port of the SSH gateway; None if none is wanted, or, which is said, another program has it: everything else
+    works without."""
+    port = int(str(place.get("ssh_address", ":0")).rpartition(":")[2])
+    if not port:
+        return None
+    try:
+        check_port_is_free("127.0.0.1", port)
+    except OSError as error:
+        print(f"No SSH: port {port} cannot be used ({error.strerror}); choose another with --ssh-port.", flush=True)
+        return None
+    return port
 
 
 async def _check_isolation(services: "Services") -> None:

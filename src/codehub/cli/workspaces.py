@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import typer
 
-from codehub.cli import contexts, events, leases, output, restore_points
+from codehub.cli import commands, contexts, events, leases, output, restore_points
 from codehub.cli.client import (
     WAIT_SECONDS,
     AsJson,
@@ -453,6 +453,7 @@ def _request(workspace: str, desired: str, doing: str, *, wait: bool, timeout: f
 events.register(app)
 restore_points.register(app)
 leases.register(app)
+commands.register(app)
 app.command("rename")(rename)
 app.command("set")(change)
 app.command("empty")(empty)

@@ -4,6 +4,8 @@ CodeHubError
 ├── Refused            a request that may not be granted (the caller can act on the message)
 │   ├── NotFound       no such workspace, or not yours
 │   ├── Conflict       the workspace is in a state that forbids it
+│   │   ├── NotRunning     a command can run only in a workspace that runs
+│   │   └── AgentTooOld    its agent is of a version that cannot do that
 │   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
 │   ├── Unauthenticated  nobody we know, or no longer signed in
 │   ├── Forbidden      known, but may not do that
@@ -14,6 +16,7 @@ CodeHubError
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
 │   ├── Unreachable    it did not answer: the truth is unknown
 │   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
+│   │   ├── ExecInterrupted  the connection to a command inside a workspace ended before the command did
 │   │   └── CircuitOpen  we did not even ask
 │   │       └── WrongBackend  it is not the one that holds our homes or archives
 │   ├── Deferred       not begun: something must be in order first, and is looked at again
@@ -198,6 +201,26 @@ class Conflict(Refused):
         self.code = code
 
 
+class NotRunning(Conflict):
+    """The workspace does not run, or not any more."""
+
+    code = "not_running"
+
+    def __init__(self, message: str = "The workspace does not run: start it first.") -> None:
+        super().__init__(message, type(self).code)
+
+
+class AgentTooOld(Conflict):
+    """The workspace runs with the agent of an older version of CodeHub."""
+
+    code = "agent_too_old"
+
+    def __init__(
+        self, message: str = "This workspace was started by an older version of CodeHub: stop it and start it once."
+    ) -> None:
+        super().__init__(message, type(self).code)
+
+
 class LimitReached(Refused):
     """No free slot, or too many of something. `holders`: the asker's own workspaces that hold the slots."""
 
@@ -259,6 +282,10 @@ class Unreachable(BackendError):
 class JobInterrupted(Unreachable):
     """A storage job could not reach the store, or was ended with its engine: all the time since its last progress was
     an outage."""
+
+
+class ExecInterrupted(Unreachable):
+    """The connection to a command inside a workspace ended before the command did: how it ended is not known."""
 
 
 class CircuitOpen(Unreachable):

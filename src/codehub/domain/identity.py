@@ -134,6 +134,10 @@ def token_credential(token_id: UUID) -> str:
     return f"token:{token_id}"
 
 
+def ssh_key_credential(key_id: UUID) -> str:
+    return f"ssh_key:{key_id}"
+
+
 def scopes_for(caller: Caller, wanted: Iterable[Scope]) -> frozenset[Scope]:
     """The scopes of a token made by this caller: never more than the caller has, and at least one."""
     scopes = frozenset(wanted)

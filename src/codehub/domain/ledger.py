@@ -47,6 +47,8 @@ class AuditAction(StrEnum):
     RESET_PASSWORD = "reset_password"  # noqa: S105 - an action's name
     CREATE_TOKEN = "create_token"  # noqa: S105 - an action's name
     REVOKE_TOKEN = "revoke_token"  # noqa: S105 - an action's name
+    ADD_SSH_KEY = "add_ssh_key"
+    REMOVE_SSH_KEY = "remove_ssh_key"
     CREATE_USER = "create_user"
     ENABLE_USER = "enable_user"
     DISABLE_USER = "disable_user"
@@ -67,7 +69,9 @@ class AuditAction(StrEnum):
     READ_EVENTS = "read_events"
     READ_LOGS = "read_logs"
     ISSUE_TICKET = "issue_ticket"
+    OPEN_SSH = "open_ssh"
     ENTER_WORKSPACE = "enter_workspace"
+    EXEC = "exec"
     LIST_ARCHIVES = "list_archives"
     LIST_ARCHIVE = "list_archive"
     DOWNLOAD_FROM_ARCHIVE = "download_from_archive"

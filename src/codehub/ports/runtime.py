@@ -13,6 +13,7 @@ from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.template import NO_KUBERNETES_OPTIONS, KubernetesOptions
 from codehub.domain.usage import ComputeUsage, DiskUsage
+from codehub.ports.exec import ExecRequest, ExecSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,12 @@ class Runtime(Protocol):
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
         """Where that port inside the workspace answers: of its own processes alone. None if nobody of the workspace's
         own listens there, or it does not run."""
+        ...
+
+    async def exec(self, workspace_id: UUID, request: ExecRequest) -> ExecSession:
+        """Runs a command inside the running workspace, as its user and with its environment; whoever leaves the session
+        hangs the command up. NotRunning if the workspace does not run, AgentTooOld if it was started by a version that
+        could not do this. Invalid. Raises Unreachable."""
         ...
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:

@@ -1,4 +1,4 @@
-"""Messages to the front doors and APIs that access was revoked, so that they end what is still open.
+"""Messages to the front doors, APIs and SSH gateways that access was revoked, so that they end what is still open.
 
 Best effort: a process that missed one finds out when it next asks. The change itself never fails for it.
 """
@@ -39,6 +39,9 @@ class Revocations:
 
     async def token_revoked(self, user_id: UUID, token_id: UUID) -> None:
         await self._publish({"type": "token_revoked", "user_id": str(user_id), "token_id": str(token_id)})
+
+    async def ssh_key_removed(self, user_id: UUID, key_id: UUID) -> None:
+        await self._publish({"type": "ssh_key_removed", "user_id": str(user_id), "key_id": str(key_id)})
 
     async def _publish(self, message: dict[str, Any]) -> None:
         try:

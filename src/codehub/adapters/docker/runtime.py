@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 from aiodocker import DockerError
 
+from codehub.adapters.agent_exec import exec_by_agent
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, Orphans, doing
 from codehub.adapters.docker.events import EngineEvents
@@ -43,6 +44,7 @@ from codehub.domain.errors import BackendError, ErrorReason, Unreachable, Volume
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
 from codehub.domain.usage import ComputeUsage, DiskUsage
+from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import (
     AgentPort,
     ContainerSpec,
@@ -150,6 +152,9 @@ class DockerRuntime:
         if key is None:  # it was started before there were agents, and runs on
             return Endpoint(host=address, port=port, instance=container["Id"])
         return Endpoint(host=address, port=AGENT_PORT, inside=AgentPort(port, key))
+
+    async def exec(self, workspace_id: UUID, request: ExecRequest) -> ExecSession:
+        return await exec_by_agent(await self.endpoint(workspace_id), request)
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         container = await self.listed_of(WORKSPACE, workspace_id)

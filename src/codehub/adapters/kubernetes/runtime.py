@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from codehub.adapters.agent_exec import exec_by_agent
 from codehub.adapters.kubernetes import manifests, observations
 from codehub.adapters.kubernetes.cache import ClusterCache, owner
 from codehub.adapters.kubernetes.claims import AT_ONCE, Claims, claims_of
@@ -42,6 +43,7 @@ from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachab
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
 from codehub.domain.usage import ComputeUsage, DiskUsage
+from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import (
     AgentPort,
     ContainerSpec,
@@ -171,6 +173,9 @@ class KubernetesRuntime:
                 self._keys.clear()
             self._keys[secret] = bytes.fromhex(base64.b64decode(found["data"][KEY]).decode())
         return self._keys[secret]
+
+    async def exec(self, workspace_id: UUID, request: ExecRequest) -> ExecSession:
+        return await exec_by_agent(await self.endpoint(workspace_id), request)
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         return await self.cluster.log(container_name(workspace_id), MAIN, tail)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from codehub.adapters.memory.authorized_keys import MemoryAuthorizedKeys
 from codehub.adapters.memory.database_state import AccountStore, AccountTables, StoredKey
 from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.adapters.memory.secrets import MemoryProfiles, MemorySecrets
@@ -376,6 +377,9 @@ class MemoryAccountDatabase:
 
     def accounts(self) -> MemoryAccounts:
         return MemoryAccounts(self.state, self._network)
+
+    def authorized_keys(self) -> MemoryAuthorizedKeys:
+        return MemoryAuthorizedKeys(self.state, self._network)
 
     def sign_in_state(self) -> MemorySignInState:
         return MemorySignInState(self.state, self._network)

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.memory.leadership import LeadershipState
+from codehub.domain.authorized_keys import AuthorizedKey
 from codehub.domain.credentials import SEEN_EVERY_SECONDS
 from codehub.domain.errors import NotFound
 from codehub.domain.gc_rules import RestorePoint
@@ -95,6 +96,7 @@ class AccountTables:
     keys: dict[tuple[UUID, str], StoredKey] = field(default_factory=dict)
     secrets: dict[SecretName, StoredSecretRow] = field(default_factory=dict)
     profiles: dict[UUID, Profile] = field(default_factory=dict)
+    authorized_keys: dict[UUID, AuthorizedKey] = field(default_factory=dict)
     leadership: LeadershipState = field(default_factory=LeadershipState)
 
     def __post_init__(self) -> None:

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
+from codehub.adapters.memory.exec import MemoryExecSession
 from codehub.adapters.memory.fault_injection import Network, effect
-from codehub.domain.errors import BackendError, Deferred, ErrorReason, VolumeInUse
+from codehub.domain.errors import BackendError, Deferred, ErrorReason, NotRunning, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.usage import ComputeUsage, DiskUsage
+from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources, no_such_volume
 
 
@@ -42,6 +44,13 @@ class Container:
     spec: ContainerSpec | None = None
     cpu_seconds: float = 0.0
     memory_bytes: int = 64 << 20
+    sessions: list[MemoryExecSession] = field(default_factory=list)
+
+    def end(self) -> None:
+        """All that runs in it ends."""
+        self.running = False
+        for session in self.sessions:
+            session.interrupt()
 
 
 @dataclass(slots=True)
@@ -95,7 +104,7 @@ class RuntimeState:
         """The container exits by itself."""
         container = self.containers.get(workspace_id)
         if container:
-            container.running = False
+            container.end()
             container.detail = "exit code 137"
             self.hint(workspace_id)
 
@@ -196,7 +205,9 @@ class MemoryRuntime:
 
     async def remove_container(self, workspace_id: UUID) -> None:
         def remove() -> None:
-            if self.state.containers.pop(workspace_id, None) is not None:
+            container = self.state.containers.pop(workspace_id, None)
+            if container is not None:
+                container.end()
                 self.state.hint(workspace_id)
 
         await self._network.call("runtime.remove_container", remove, workspace_id)
@@ -210,6 +221,16 @@ class MemoryRuntime:
     def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
         container = self.state.containers.get(workspace_id)
         return container.ports.get(port) if container and container.running else None
+
+    @effect("runtime.exec")
+    def exec(self, workspace_id: UUID, request: ExecRequest) -> ExecSession:
+        container = self.state.containers.get(workspace_id)
+        if container is None or not container.running:
+            raise NotRunning
+        spec = container.spec
+        session = MemoryExecSession(request, {**spec.env, **spec.secrets.env} if spec else {})
+        container.sessions.append(session)
+        return session
 
     async def isolates(self) -> bool:
         return True

@@ -54,6 +54,7 @@ _CONFLICTS = {
     "workspaces_pkey": ("There is a workspace of that id already.", "id_taken"),
     "users_pkey": ("There is a user of that id already.", "id_taken"),
     "users_username": ("That username is taken.", "username_taken"),
+    "authorized_keys_fingerprint": ("That key is registered already, here or by somebody else.", "ssh_key_taken"),
     "users_identity": ("Somebody else signs in with that identity.", "identity_taken"),
 }
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.accounts import PostgresAccounts
+from codehub.adapters.postgres.authorized_keys import PostgresAuthorizedKeys
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
 from codehub.adapters.postgres.connections import DatabaseTimeouts, PostgresChangeFeed, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
@@ -78,6 +79,9 @@ class PostgresDatabase:
 
     def accounts(self) -> PostgresAccounts:
         return PostgresAccounts(self.sessions)
+
+    def authorized_keys(self) -> PostgresAuthorizedKeys:
+        return PostgresAuthorizedKeys(self.sessions)
 
     def sign_in_state(self) -> PostgresSignInState:
         return PostgresSignInState(self.sessions)

@@ -549,6 +549,37 @@ REVOKE_TOKENS: Final = """
 UPDATE api_tokens SET revoked_at = clock_timestamp() WHERE user_id = $1 AND revoked_at IS NULL RETURNING id
 """
 
+# ── registered SSH keys ──────────────────────────────────────────────────────────────────────────────────────────────
+
+_AUTHORIZED_KEY: Final = "k.id, k.user_id, k.name, k.algorithm, k.data, k.comment, k.created_at, k.last_used_at"
+
+# The user's row is locked, so that of many keys that are added at once each counts the others.
+COUNT_AUTHORIZED_KEYS: Final = "SELECT count(*) FROM authorized_keys WHERE user_id = $1"
+
+ADD_AUTHORIZED_KEY: Final = f"""
+INSERT INTO authorized_keys AS k (id, user_id, name, algorithm, data, comment, fingerprint, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) RETURNING {_AUTHORIZED_KEY}
+"""
+
+AUTHORIZED_KEYS: Final = f"""
+SELECT {_AUTHORIZED_KEY} FROM authorized_keys k WHERE k.user_id = $1 ORDER BY k.created_at DESC, k.id
+"""
+
+REMOVE_AUTHORIZED_KEY: Final = """
+DELETE FROM authorized_keys WHERE user_id = $1 AND id = $2 RETURNING name, fingerprint
+"""
+
+FIND_AUTHORIZED_KEY: Final = f"""
+SELECT {_AUTHORIZED_KEY}, {_USER} FROM authorized_keys k JOIN users u ON u.id = k.user_id
+WHERE k.fingerprint = $1 AND u.disabled_at IS NULL
+"""
+
+# Of many connections at once, one writes.
+USE_AUTHORIZED_KEY: Final = f"""
+UPDATE authorized_keys SET last_used_at = clock_timestamp()
+WHERE id = $1 AND coalesce(last_used_at, '-infinity') < {_LONG_UNSEEN}
+"""
+
 # ── what lives for minutes ───────────────────────────────────────────────────────────────────────────────────────────
 
 ISSUE_TICKET: Final = f"""

@@ -7,6 +7,7 @@ coordinator's, whose variables hold passwords.
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from codehub.adapters import disk_walk
 from codehub.adapters.ca_bundle import ca_environment, with_system_authorities
 from codehub.adapters.ends_with_parent import interpreter_environment
 from codehub.adapters.process import shim
+from codehub.adapters.process.exec import SessionProgram, beside_command, exec_beside
 from codehub.adapters.process.sandbox import (
     CA_BUNDLE_INSIDE,
     HOME_INSIDE,
@@ -38,9 +40,10 @@ from codehub.adapters.process.usage import compute_usage
 from codehub.adapters.process.volumes import DirectoryIdentity, Volumes, give
 from codehub.adapters.readiness_probe import answers_http
 from codehub.agent.secrets import behind_setup, records, variables
-from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.errors import AgentTooOld, BackendError, ErrorReason, NotRunning, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.usage import ComputeUsage, DiskUsage
+from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import (
     ContainerSpec,
     Endpoint,
@@ -55,6 +58,8 @@ log = structlog.get_logger(__name__)
 VOLUME_LABEL = "codehub.volume"
 ISOLATION_LABEL = "codehub.confinement"
 """What was put around the workspace when it was started: the words of its SandboxTools."""
+EXEC_LABEL = "codehub.exec"
+"""Empty if the workspace was started with the session program of commands beside it, else why not."""
 
 _HINT_SECONDS = 0.3
 _SANDBOXED, _CONNECTED = "sandboxed", "own-network"
@@ -71,7 +76,7 @@ class ProcessRuntime:
     does without. `own_network`: the same of a network namespace for each workspace that has a sandbox. `readable`: what
     the command needs to see of this machine besides the system's own directories. `hidden`: directories with more that
     is nobody's business, wherever they lie. `env`: variables of every workspace. `ca_bundle`: the operator's own
-    authorities, as PEM."""
+    authorities, as PEM. `programs`: where the program is kept that runs commands in workspaces; None: below `root`."""
 
     name = "process"
     supports_sudo = False
@@ -89,6 +94,7 @@ class ProcessRuntime:
         hidden: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         ca_bundle: bytes = b"",
+        programs: Path | None = None,
     ) -> None:
         root = root.absolute()
         with _reported(f"the runtime's directory {root} cannot be made"):
@@ -105,6 +111,7 @@ class ProcessRuntime:
         self._unreadable: set[UUID] = set()
         self._identity = DirectoryIdentity(root, install_id)
         self._sockets = Sockets(root)
+        self._session_program = SessionProgram(programs or root / "programs")
         self.homes = Volumes(root, install_id)
         self._containers = ProcessTable(root / "containers", install_id, grace_seconds)
         self.jobs = ProcessTable(root / "jobs", install_id, _JOB_GRACE_SECONDS)
@@ -143,6 +150,22 @@ class ProcessRuntime:
             return None
         return Endpoint(host=host, port=port, network=str(ways_in) if ways_in else None)
 
+    async def exec(self, workspace_id: UUID, request: ExecRequest) -> ExecSession:
+        entry = self._containers.look(workspace_id)
+        if entry is None or not entry.running:
+            raise NotRunning
+        if EXEC_LABEL not in entry.labels:
+            raise AgentTooOld
+        if reason := entry.labels[EXEC_LABEL]:
+            raise BackendError(f"no command can be run in this workspace: {reason}")
+        env = {name: value for name, value in request.env.items() if name != INSTANCE_VARIABLE}
+
+        def runs() -> bool:
+            now = self._containers.look(workspace_id)
+            return now is not None and now.running and now.instance == entry.instance
+
+        return await exec_beside(self._sockets.exec_path(workspace_id), replace(request, env=env), runs)
+
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         entry = self._containers.look(workspace_id)
         output = await asyncio.to_thread(entry.output) if entry else ""
@@ -175,7 +198,8 @@ class ProcessRuntime:
                 "the template gives sudo, which only a container can have: take it out of the template, or run "
                 "workspaces in Docker"
             )
-        command = await self._containing(spec, self._command)
+        program = await asyncio.to_thread(self._made_session_program)
+        command = await self._containing(spec, self._command, session_program=program)
         with _reported("the container cannot be started"):
             answer = await self._containers.start(spec.workspace_id, command)
         if answer == shim.MISSING:
@@ -315,7 +339,21 @@ class ProcessRuntime:
                 raise VolumeInUse(f"volume {name} is in use by a running process") from None
             return entry  # it has another volume, and as long as it runs nothing else begins
 
-    async def _containing(self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None) -> Command:
+    def _made_session_program(self) -> Path | str:
+        """The directory of the session program, or why it cannot be had: a workspace starts without it too."""
+        try:
+            return self._session_program.directory()
+        except (OSError, subprocess.CalledProcessError) as error:
+            log.warning("commands_cannot_run_in_workspaces", error=str(error))
+            return str(error)[:_LONGEST_DETAIL]
+
+    async def _containing(
+        self,
+        spec: ContainerSpec,
+        words: Sequence[str],
+        ways_in: Path | None = None,
+        session_program: Path | str = "it is a probe",
+    ) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
         sandbox_tools = await self._required_tools()
         home_seen = HOME_INSIDE if sandbox_tools else home
@@ -329,12 +367,15 @@ class ProcessRuntime:
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
         env |= spec.secrets.env
+        has_sessions = isinstance(session_program, Path)
+        if isinstance(session_program, Path):
+            argv = beside_command(argv, session_program, self._sockets.exec_path(spec.workspace_id))
         credentials = [(one.host, one.username, one.token) for one in spec.secrets.git_credentials]
         plain = Command(
             behind_setup(argv, str(sockets)),
             env,
             directory=home,
-            labels={VOLUME_LABEL: spec.volume},
+            labels={VOLUME_LABEL: spec.volume, EXEC_LABEL: "" if has_sessions else str(session_program)},
             requires=home,
             sockets=sockets,
             given=records(credentials, spec.secrets.ssh_keys).decode(),
@@ -352,6 +393,7 @@ class ProcessRuntime:
             readable=self._readable,
             hidden=[path for path in self._hidden if path.is_dir()],
             ca_bundle=ca_bundle,
+            session_program=session_program if isinstance(session_program, Path) else None,
         )
         with _reported(f"the home {home} cannot be made ready"):
             await asyncio.to_thread(self._make_ready, sandbox_tools, inside)

@@ -88,7 +88,8 @@ class SandboxTools:
 class SandboxPaths:
     """What one workspace's sandbox is made of. `etc`: files written for it. `ways_in`: where sockets of its own network
     are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie.
-    `ca_bundle`: the file that is CA_BUNDLE_INSIDE."""
+    `ca_bundle`: the file that is CA_BUNDLE_INSIDE. `session_program`: the directory of the program that runs further
+    commands."""
 
     uid: int
     home: Path
@@ -99,6 +100,7 @@ class SandboxPaths:
     readable: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
     ca_bundle: Path | None = None
+    session_program: Path | None = None
 
 
 def find_sandbox_tools(*, own_network: bool = True) -> SandboxTools | None:
@@ -138,6 +140,7 @@ def sandboxed(sandbox_tools: SandboxTools, argv: Sequence[str], inside: SandboxP
         *_bound(within),
         # After what is readable: should that include our own directory, the other homes in it stay hidden.
         *("--tmpfs", str(inside.root)),
+        *(_bound([inside.session_program]) if inside.session_program else ()),
         *_way_to(inside.sockets),
         *("--bind", str(inside.sockets), str(inside.sockets)),
         *_way_to(HOME_INSIDE),

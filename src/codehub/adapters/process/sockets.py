@@ -54,6 +54,10 @@ class Sockets:
     def path(self, workspace_id: UUID) -> Path:
         return self.directory(workspace_id) / "s"
 
+    def exec_path(self, workspace_id: UUID) -> Path:
+        """Where the session program of the workspace's commands listens."""
+        return self.directory(workspace_id) / "x"
+
 
 async def connect(socket: Path) -> Streams:
     # No link is followed: the workspace may write here, and must not lead us to another's socket.

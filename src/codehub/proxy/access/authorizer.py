@@ -49,7 +49,6 @@ from codehub.proxy.access.workspace_cache import CachedWorkspace
 from codehub.proxy.access.workspace_request import WorkspaceRequest, accepts_pages, language_of
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import failure_problem, problem, redirect
-from codehub.proxy.http.upstream import confirmation
 from codehub.proxy.pages.content import (
     failure_page,
     no_listener_page,
@@ -63,6 +62,7 @@ from codehub.proxy.pages.render import RESERVED, answer, asset
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.presence.tap import AppPresence, ide_tap
 from codehub.usecases.workspace_access import WorkspaceCaller
+from codehub.usecases.workspace_connection import confirmation
 
 UNSUBSCRIBED_SECONDS: Final = 2.0
 """How long an authorization is remembered while the bus is not heard."""

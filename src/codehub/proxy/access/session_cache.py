@@ -136,6 +136,8 @@ def _who(message: Message) -> Callable[[WorkspaceCaller], bool]:
     if message["type"] == "token_revoked":
         token_id = UUID(message["token_id"])
         return lambda caller: caller.token_id == token_id
+    if message["type"] == "ssh_key_removed":
+        return lambda _caller: False  # nobody comes here with an SSH key
     return lambda caller: caller.user.id == user_id
 
 

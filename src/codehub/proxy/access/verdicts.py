@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.presence.activity import WorkspaceActivity
+from codehub.usecases.workspace_connection import Confirm
 
 Header = tuple[bytes, bytes]
 
@@ -44,9 +45,6 @@ class Tap(Protocol):
     def close(self) -> None:
         """Release what refers to itself in a circle: nothing passes any more."""
         ...
-
-
-Confirm = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from typing import Protocol
 import structlog
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Confirm, UpstreamFailure
+from codehub.proxy.access.verdicts import UpstreamFailure
 from codehub.proxy.http.connection import ServerState
-from codehub.proxy.http.upstream import Upstream, connect
+from codehub.proxy.http.upstream import Upstream
+from codehub.usecases.workspace_connection import Confirm, connect
 
 log = structlog.get_logger()
 

@@ -1,4 +1,4 @@
-/** The account page: language, one's own things in every workspace, password, tokens for scripts, where one is signed in. */
+/** The account page: language, one's own things in every workspace, password, SSH keys, tokens for scripts, where one is signed in. */
 
 import { get, post, put, remove } from "../core/api.js";
 import { element, replace } from "../core/element.js";
@@ -9,6 +9,7 @@ import { icon } from "../parts/icons.js";
 import { secret } from "../parts/secret_once.js";
 import { complain, toast } from "../parts/toasts.js";
 import { ownThingsPanels } from "./account_secrets.js";
+import { sshKeysPanel } from "./account_ssh_keys.js";
 
 const LIVES = [86_400, 7 * 86_400, 30 * 86_400, 90 * 86_400, 365 * 86_400];
 
@@ -21,7 +22,7 @@ export function accountPage(app) {
     element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("account.title")), element("p", { class: "muted" }, [user.username, t(`role.${user.role}`)].join(" · ")))),
     languagePanel(),
     group(t("own.title"), [t("own.text"), t("own.unreadable"), t("own.visible")], ownThingsPanels()),
-    group(t("access.title"), [], [user.has_password && passwordPanel(), tokensPanel(app), sessionsPanel()]),
+    group(t("access.title"), [], [user.has_password && passwordPanel(), sshKeysPanel(), tokensPanel(app), sessionsPanel()]),
   );
   return { title: t("account.title"), node };
 }
