@@ -44,7 +44,7 @@ class BrowserUser:
             with suppress(TimeoutError):
                 async with asyncio.timeout(TIMEOUT_SECONDS):
                     await context.close()
-        assert user.complaints == []
+        assert not user.complaints, user.complaints
 
     def _watch(self, page: Page) -> None:
         def answered(response: Response) -> None:

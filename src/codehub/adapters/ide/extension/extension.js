@@ -588,7 +588,7 @@ class Journal {
       if (document.isDirty && !(await document.save())) throw new Error("it cannot be saved");
       return "";
     }
-    if (document.isDirty && isTypedOn(document.getText(), text)) return ""; // VS Code kept it too, and somebody goes on
+    if (isTypedOn(document.getText(), text)) return ""; // VS Code kept it too, and somebody has gone on
     if (document.isDirty || !on_disk.includes(hash(document.getText()))) {
       const beside = await this.beside(text, language);
       notify("Warning", texts.conflict(name), texts.compare).then((chosen) => {
