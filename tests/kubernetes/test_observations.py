@@ -100,7 +100,7 @@ def test_what_is_seen_means_one_thing(seen: dict[str, Any], state: State, words:
 
 
 def test_every_row_of_the_table_is_tried() -> None:
-    by_more_than_the_pod = {o.CLAIM_LEAVING.name, o.FAILED_MOUNT.name, o.MULTI_ATTACH.name}
+    by_more_than_the_pod = {o.CLAIM_LEAVING.name, o.FAILED_MOUNT.name, o.MULTI_ATTACH.name, o.PULLING.name}
     assert {state.name for _, state, _ in ROWS} | by_more_than_the_pod == {state.name for state in o.TABLE}
     assert len({state.name for state in o.TABLE}) == len(o.TABLE)
 
@@ -128,7 +128,7 @@ def test_a_deleted_claim_lives_only_as_long_as_its_pod() -> None:
     [
         ("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1"', o.MULTI_ATTACH, "pvc-1"),
         ("FailedMount", "Unable to attach or mount volumes", o.FAILED_MOUNT, "Unable to attach"),
-        ("Pulling", 'Pulling image "ide:1"', o.CREATING, 'pulling image "ide:1"'),
+        ("Pulling", 'Pulling image "ide:1"', o.PULLING, 'pulling image "ide:1"'),
         ("Scheduled", "assigned", o.CREATING, "being made"),
     ],
 )
@@ -174,3 +174,12 @@ def test_a_sidecar_is_not_taken_for_the_pod_s_own_container() -> None:
     job = pod("Failed", containerStatuses=[sidecar, {"name": "job", "state": ends(3)}])
     assert o.exit_code(job) == 3
     assert o.main_status(pod(containerStatuses=[sidecar])) == {}
+
+
+def test_an_image_that_was_pulled_is_not_what_a_pod_waits_for() -> None:
+    seen = observe(pod(state=waits("ContainerCreating")), NOW)
+    told = [
+        {"reason": reason, "message": "", "lastTimestamp": at(when)}
+        for reason, when in (("Pulling", -9), ("Pulled", -5))
+    ]
+    assert observe_stuck(seen, told).state is o.CREATING

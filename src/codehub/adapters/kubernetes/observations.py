@@ -354,6 +354,8 @@ def observe_stuck(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Seen:
             return Seen(FAILED_MOUNT, words)
         if seen.state is PULL_WAITS and event.get("reason") == "Failed" and _is_definite(words):
             return Seen(PULL_FAILED, words)
+        if event.get("reason") == "Pulled":
+            return seen
         if seen.state is CREATING and event.get("reason") == "Pulling":
             return Seen(PULLING, re.sub(r"^P", "p", words))
     return seen
