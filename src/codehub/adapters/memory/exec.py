@@ -15,7 +15,7 @@ from codehub.domain.errors import ExecInterrupted, Invalid
 from codehub.ports.exec import SIGNALS, ExecRequest, ExitStatus, Output, OutputStream, TerminalSize
 
 HOME = "/home/coder"
-_NOT_FOUND, _SIGNALLED = 127, 128
+_WRONG_USAGE, _NOT_FOUND, _SIGNALLED = 2, 127, 128
 _MOST_CHUNKS = 4
 _HARMLESS = frozenset(("CONT", "WINCH"))
 
@@ -101,6 +101,8 @@ class MemoryExecSession:
             status = ExitStatus(await _run(self, argv or ["cat"]))
         except _Killed as killed:
             status = _signalled(str(killed))
+        except (ValueError, LookupError):  # it was told something that a real one would complain of
+            status = ExitStatus(_WRONG_USAGE)
         self._ended.set_result(status)
         await self._output.put(None)
 
