@@ -485,7 +485,7 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_SSH_ADDRESS",
         description="Where `codehub ssh-gateway` listens. `codehub up` takes its port from `--ssh-port`.",
     )
-    ssh_host_key_file: Path | None = Field(
+    ssh_host_key_file: FileName | None = Field(
         None,
         validation_alias="CODEHUB_SSH_HOST_KEY_FILE",
         description="The SSH gateway's private host key, which is made if it is not there. Several gateways behind one "

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import typer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
 """The command line of one process of the front door."""
-SSH_GATEWAY = (sys.executable, "-c", "from codehub.cli.main import main; main()", "ssh-gateway")
+SSH_GATEWAY = (sys.executable, "-c", "from codehub.cli.main import main; main()", "ssh-gateway", "--end-with-stdin")
 """The command line of the SSH gateway that `codehub up` runs."""
 SSH_RESTART_SECONDS = 1.0
 REQUEST_SECONDS = 5.0
@@ -175,7 +175,9 @@ def proxy_worker() -> None:
     uvloop.run(serve_proxy(settings))
 
 
-def ssh_gateway() -> None:
+def ssh_gateway(
+    end_with_stdin: Annotated[bool, typer.Option("--end-with-stdin", hidden=True, help="End when stdin does.")] = False,
+) -> None:
     """Run the SSH gateway: people reach their workspaces with their own SSH clients. Start as many as you like.
 
     Configured by the environment alone (docs/reference/settings.md). People register their keys on the account page, or
@@ -186,7 +188,7 @@ def ssh_gateway() -> None:
     from codehub.settings import load_settings
 
     settings = load_settings()
-    asyncio.run(until_signalled(lambda: _run_ssh_gateway(settings)))
+    asyncio.run(until_signalled(lambda: _run_ssh_gateway(settings, end_with_stdin=end_with_stdin)))
 
 
 def ssh_host_key() -> None:
@@ -299,7 +301,17 @@ async def _run_proxy(settings: "Settings") -> None:
         await supervisor.run()
 
 
-async def _run_ssh_gateway(settings: "Settings") -> None:
+class _ParentPipe(asyncio.Protocol):
+    """Standard input, whose end is the end of whoever started this process."""
+
+    def __init__(self, ended: Callable[[], object]) -> None:
+        self._ended = ended
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._ended()
+
+
+async def _run_ssh_gateway(settings: "Settings", *, end_with_stdin: bool) -> None:
     import structlog
 
     from codehub.bootstrap.ssh import listening_socket, serve_ssh
@@ -307,6 +319,9 @@ async def _run_ssh_gateway(settings: "Settings") -> None:
     _start_logging(settings)
     with _listening_on("CODEHUB_SSH_ADDRESS", settings.ssh_address):
         sock = listening_socket(settings.ssh_address)
+    serving = asyncio.current_task()
+    if end_with_stdin and serving is not None:
+        await asyncio.get_running_loop().connect_read_pipe(lambda: _ParentPipe(serving.cancel), sys.stdin)
     await serve_ssh(settings, sock, lambda: structlog.get_logger().info("ssh_gateway_listens"))
 
 
@@ -315,7 +330,9 @@ async def supervise_ssh_gateway(environment: Mapping[str, str]) -> None:
     import structlog
 
     while True:
-        process = await asyncio.create_subprocess_exec(*SSH_GATEWAY, env={**os.environ, **environment})
+        process = await asyncio.create_subprocess_exec(
+            *SSH_GATEWAY, stdin=asyncio.subprocess.PIPE, env={**os.environ, **environment}
+        )
         try:
             code = await process.wait()
         finally:

@@ -16,7 +16,7 @@ from codehub.domain.credentials import one_line
 from codehub.domain.errors import CodeHubError, Conflict, LimitReached, NotFound
 from codehub.domain.identity import User, ssh_key_credential
 from codehub.domain.ledger import AuditAction
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.accounts import Audit
 from codehub.ports.authorized_keys import AuthorizedKeys
 from codehub.ports.signals import Clock
@@ -129,6 +129,8 @@ def refusal(error: CodeHubError) -> str:
 
 
 def _progress(workspace: Workspace) -> str:
+    if workspace.operation is Operation.NONE:
+        return f"{workspace.name} is {workspace.phase.value.lower()} and will be started …"
     return f"{workspace.name}: {workspace.operation.value.lower().replace('_', ' ')} …"
 
 
