@@ -31,7 +31,7 @@ FIELDS = {
         "phase",
     ),
     *("desired_state", "operation", "is_at_rest", "op_id", "op_started_at", "progress", "conditions"),
-    *("archive_key", "error"),
+    *("archive_key", "error", "evicted"),
     *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
     *("deleted_at", "purged_at", "undo_until", "git_url", "git_ref"),
 }
