@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.agent.handshake import AGENT_PORT
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Resources, Runtime, StartSecrets
@@ -274,7 +275,8 @@ async def test_a_port_is_found_while_somebody_of_the_workspace_listens(
     inside = found.inside.port if found.inside else found.port
     assert (inside, found.socket, bool(found.host)) == (port, None, True)
     assert await place.runtime().port_endpoint(spec.workspace_id, port) == found, "whoever looks"
-    assert await runtime.port_endpoint(spec.workspace_id, 1) is None
+    for nobodys in (1, 0, -1, AGENT_PORT, 70_000):
+        assert await runtime.port_endpoint(spec.workspace_id, nobodys) is None
     await runtime.remove_container(spec.workspace_id)
     assert await runtime.port_endpoint(spec.workspace_id, port) is None
     await start(runtime, spec)

@@ -1,5 +1,6 @@
 """The ledger explains every change (invariant 6)."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from codehub.domain import failures, operations
 from codehub.domain.errors import ErrorReason
 from codehub.domain.failures import Failure, Policy, settle_health
 from codehub.domain.judge import judge
-from codehub.domain.ledger import LedgerEntry, LedgerKind, entries
+from codehub.domain.ledger import AUDITED_COMMAND, LedgerEntry, LedgerKind, command_details, entries
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.rows import KEY, NOW, OP_ID, OTHER_OP_ID, VOLUME, archived, broken, busy, facts, with_home, workspace
 
@@ -140,3 +141,20 @@ def test_why_an_evicted_one_fell_is_told() -> None:
     assert (entry.kind, entry.reason, entry.message) == (LedgerKind.PHASE, "evicted", "its node is drained")
     (back,) = entries(after, before, "coordinator", "observed", NOW)
     assert (back.reason, back.message) == ("observed", "")
+
+
+def test_a_command_is_kept_on_one_printable_line() -> None:
+    assert command_details("echo a\nrm -rf x\x1b[2J") == {"command": "echo a\ufffdrm -rf x\ufffd[2J"}
+
+
+@pytest.mark.parametrize("filler", ["\n", " ", "x"])
+def test_nothing_can_be_hidden_in_a_long_command(filler: str) -> None:
+    command = "begin " + filler * 5_000 + " rm -rf x"
+    kept = command_details(command)
+    assert kept["command"].startswith("begin ")
+    assert kept["command"].endswith(" rm -rf x")
+    assert len(kept["command"]) <= AUDITED_COMMAND
+    assert (kept["command_length"], kept["command_sha256"]) == (
+        str(len(command)),
+        hashlib.sha256(command.encode()).hexdigest(),
+    )

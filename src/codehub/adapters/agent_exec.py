@@ -6,6 +6,7 @@ Nothing is read ahead: what `read` does not ask for stays in the connection and 
 
 import asyncio
 import socket
+import struct
 from contextlib import suppress
 
 from codehub.agent.exec_frames import (
@@ -92,12 +93,10 @@ class AgentExecSession:
             kind, payload = await self._next()
             if kind in _STREAMS:
                 return Output(_STREAMS[Frame(kind)], payload)
-            if kind == Frame.TAKEN:
-                self._window += parsed_count(payload)
-                self._may_write.set()
-            elif kind == Frame.EXIT:
-                self._ended.set_result(ExitStatus(*parsed_exit(payload)))
-                self._may_write.set()
+            try:
+                self._note(kind, payload)
+            except (ValueError, struct.error) as error:  # whatever has taken the session's place
+                raise self._lost() from error
         self._ended.result()
         return None
 
@@ -111,13 +110,24 @@ class AgentExecSession:
             payload = await self._reader.readexactly(size)
             self._header = None
         except (OSError, EOFError) as error:
-            failure = ExecInterrupted(_LOST)
-            if not self._ended.done():
-                self._ended.set_exception(failure)
-                self._ended.exception()  # whoever does not wait is not warned of it
-            self._may_write.set()
-            raise failure from error
+            raise self._lost() from error
         return kind, payload
+
+    def _note(self, kind: int, payload: bytes) -> None:
+        if kind == Frame.TAKEN:
+            self._window += parsed_count(payload)
+            self._may_write.set()
+        elif kind == Frame.EXIT:
+            self._ended.set_result(ExitStatus(*parsed_exit(payload)))
+            self._may_write.set()
+
+    def _lost(self) -> ExecInterrupted:
+        failure = ExecInterrupted(_LOST)
+        if not self._ended.done():
+            self._ended.set_exception(failure)
+            self._ended.exception()  # whoever does not wait is not warned of it
+        self._may_write.set()
+        return failure
 
     async def write(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -42,6 +42,12 @@ AGENT_PORT = 61079
 """Where the agent listens: above the ports that programs are given and below none that people choose."""
 
 
+def is_led_to(port: int) -> bool:
+    """Whether a caller may ask for this port of a workspace as for a program's own; the agent's is for commands, which
+    are authorised and audited elsewhere."""
+    return 0 < port < 1 << 8 * PORT_BYTES and port != AGENT_PORT
+
+
 class Status(IntEnum):
     OPEN = 0
     NOTHING_LISTENS = 1

@@ -4,6 +4,7 @@ Ledger entries are derived from the difference of two rows, so that no change ca
 actions are stored: one that was ever used keeps its meaning.
 """
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,6 +33,21 @@ class LedgerKind(StrEnum):
 
 EVICTED = "evicted"
 """The reason of a phase that fell because the backend took the container away."""
+
+
+AUDITED_COMMAND = 1000
+_BEGINNING, _END = 700, 290
+
+
+def command_details(command: str) -> dict[str, str]:
+    """What the audit log keeps of a command that somebody runs: one printable line. Of a longer one its beginning and
+    its end, and its length and hash, so that nothing can be hidden in between."""
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in command)
+    if len(shown) <= AUDITED_COMMAND:
+        return {"command": shown}
+    digest = hashlib.sha256(command.encode(errors="surrogateescape")).hexdigest()
+    cut = f"{shown[:_BEGINNING]} … {shown[-_END:]}"
+    return {"command": cut, "command_length": str(len(command)), "command_sha256": digest}
 
 
 class AuditAction(StrEnum):

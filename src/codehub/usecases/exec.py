@@ -15,7 +15,7 @@ from uuid import UUID
 from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import CodeHubError, NotRunning
 from codehub.domain.identity import Caller, Scope
-from codehub.domain.ledger import AuditAction
+from codehub.domain.ledger import AuditAction, command_details
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Audit
 from codehub.ports.exec import ExecRequest, ExecSession
@@ -31,8 +31,6 @@ from codehub.usecases.lifecycle import Lifecycles
 log = get_logger(__name__)
 
 ACTIVITY_SECONDS: Final = 30.0
-LONGEST_AUDITED: Final = 1000
-"""How many characters of a command the audit log keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class WorkspaceExec:
         details = {
             "owner": owned.owner,
             "workspace": owned.workspace.name,
-            "command": _printable(shlex.join(request.argv) or "(login shell)")[:LONGEST_AUDITED],
+            **command_details(shlex.join(request.argv) or "(login shell)"),
             "credential": caller.credential,
         }
         await self.audit.append(actor_of(caller), AuditAction.EXEC, f"workspace:{owned.workspace.id}", details)
@@ -84,8 +82,3 @@ class WorkspaceExec:
             except CodeHubError as error:
                 log.warning("activity of a command was not recorded", workspace=str(ws.id), error=str(error))
             await self.clock.sleep(ACTIVITY_SECONDS)
-
-
-def _printable(text: str) -> str:
-    """The text on one line, without what a terminal would obey or a database cannot hold."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

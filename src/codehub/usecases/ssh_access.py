@@ -15,7 +15,7 @@ from codehub.domain.authorized_keys import AuthorizedKey
 from codehub.domain.credentials import one_line
 from codehub.domain.errors import CodeHubError, Conflict, LimitReached, NotFound
 from codehub.domain.identity import User, ssh_key_credential
-from codehub.domain.ledger import AuditAction
+from codehub.domain.ledger import AuditAction, command_details
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.accounts import Audit
 from codehub.ports.authorized_keys import AuthorizedKeys
@@ -26,7 +26,6 @@ from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 
 POLL_SECONDS: Final = 0.25
 START_SECONDS: Final = 900.0
-LONGEST_COMMAND: Final = 500
 
 Tell = Callable[[str], None]
 """Shows a line of progress to the person who waits."""
@@ -110,12 +109,11 @@ class SshAccess:
     ) -> None:
         """Audits what was begun over SSH, an owner's own sessions too: the key may have been stolen. What is said in
         them is not recorded."""
-        shown = {name: one_line(value, LONGEST_COMMAND) for name, value in details.items()}
         entry = {
             "owner": owned.owner,
             "workspace": owned.workspace.name,
             "fingerprint": key.key.fingerprint,
-            **shown,
+            **(command_details(details["command"]) if "command" in details else details),
         }
         subject = f"workspace:{owned.workspace.id}"
         await self.audit.append(actor_of(caller), AuditAction.OPEN_SSH, subject, entry)

@@ -38,7 +38,7 @@ from codehub.adapters.docker.usage import ContainerUsage, measure_homes
 from codehub.adapters.docker.volumes import AgentVolume, make_volume
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
 from codehub.adapters.start_secrets import hand_over_secrets
-from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, is_led_to
 from codehub.agent.secrets import SECRETS_VARIABLE
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
@@ -134,7 +134,7 @@ class DockerRuntime:
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
         """The endpoint of a port inside the workspace, wherever the program listens there, on loopback too."""
-        found = await self._inside(workspace_id, port)
+        found = await self._inside(workspace_id, port) if is_led_to(port) else None
         return found if found is not None and await accepts(found) else None
 
     async def _inside(self, workspace_id: UUID, port: int) -> Endpoint | None:

@@ -38,7 +38,7 @@ from codehub.adapters.kubernetes.observations import Meaning, Seen
 from codehub.adapters.kubernetes.usage import PodUsage
 from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
 from codehub.adapters.start_secrets import hand_over_secrets
-from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, is_led_to
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
@@ -148,7 +148,7 @@ class KubernetesRuntime:
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
         """The endpoint of a port inside the workspace, wherever the program listens there, on loopback too."""
-        found = await self._inside(workspace_id, port)
+        found = await self._inside(workspace_id, port) if is_led_to(port) else None
         return found if found is not None and await accepts(found) else None
 
     async def _inside(self, workspace_id: UUID, port: int) -> Endpoint | None:
