@@ -391,7 +391,7 @@ export default {
   "ssh_key.again": "Make a new pair and give its public half to the server.",
   "ssh_key.delete_one": "Delete the SSH key for {host}",
   "ssh_key.delete.sure": "Both halves are given up for good. Remove the public half at {host} too.",
-  "login_keys.title": "SSH keys",
+  "login_keys.title": "SSH access to your workspaces",
   "login_keys.text": "Public keys with which you reach your workspaces over SSH, from a terminal or an editor on your own machine.",
   "login_keys.none": "There are none yet. Make a pair with ssh-keygen -t ed25519, and add the content of ~/.ssh/id_ed25519.pub.",
   "login_keys.add": "Add SSH key",

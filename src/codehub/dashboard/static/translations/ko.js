@@ -453,7 +453,7 @@ export default {
   "ssh_key.again": "새 키 쌍을 만들어 공개 키를 서버에 등록하세요.",
   "ssh_key.delete_one": "{host}의 SSH 키 삭제",
   "ssh_key.delete.sure": "키 쌍이 완전히 없어집니다. {host}에 등록한 공개 키도 지우세요.",
-  "login_keys.title": "SSH 키",
+  "login_keys.title": "워크스페이스 SSH 접속",
   "login_keys.text": "내 컴퓨터의 터미널이나 편집기에서 SSH로 워크스페이스에 들어갈 때 쓰는 공개 키입니다.",
   "login_keys.none": "아직 없습니다. ssh-keygen -t ed25519로 키 쌍을 만들고 ~/.ssh/id_ed25519.pub의 내용을 추가하세요.",
   "login_keys.add": "SSH 키 추가",
