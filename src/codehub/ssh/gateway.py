@@ -17,7 +17,7 @@ import asyncssh
 
 from codehub.domain.authorized_keys import AuthorizedKey, fingerprint_of
 from codehub.domain.credentials import address_group
-from codehub.domain.errors import CodeHubError
+from codehub.domain.errors import CodeHubError, Unauthenticated
 from codehub.domain.identity import User
 from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import Runtime
@@ -29,7 +29,7 @@ from codehub.ssh.session import WorkspaceSession
 from codehub.telemetry import get_logger
 from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
-from codehub.usecases.ssh_access import SshAccess, Tell, every
+from codehub.usecases.ssh_access import SshAccess, Tell, caller_of, every
 from codehub.usecases.workspace_access import WorkspaceCaller
 
 log = get_logger(__name__)
@@ -167,7 +167,7 @@ class GatewayConnection(asyncssh.SSHServer):
         self._tries = 0
         self._stranger: str | None = None
         self._found: tuple[AuthorizedKey, User] | None = None
-        self._signed_in: asyncio.Future[WorkspaceCaller] | None = None
+        self._is_signed_in = False
         self._owned: OwnedWorkspace | None = None
         self._sessions: set[WorkspaceSession] = set()
         self._forwards = 0
@@ -283,12 +283,18 @@ class GatewayConnection(asyncssh.SSHServer):
         return workspace.id, await self._parts.runtime.exec(workspace.id, request)
 
     async def _entered(self) -> tuple[WorkspaceCaller, AuthorizedKey, OwnedWorkspace]:
-        """The caller and their workspace, asked for anew for each session and port. Raises CodeHubError."""
+        """The caller and their workspace, both asked for anew for each session and port: the key may have been removed
+        and the user's role changed since it was proved. Raises CodeHubError."""
         assert self._found is not None  # noqa: S101 - nothing is asked for before a key was proved
-        key, user = self._found
-        if self._signed_in is None:
-            self._signed_in = asyncio.ensure_future(self._parts.access.signed_in(key, user, self._address))
-        caller = await asyncio.shield(self._signed_in)
+        found = await self._parts.access.same_key(self._found[0])
+        if found is None:
+            self.end("access was taken back")
+            raise Unauthenticated("This key is no longer yours to enter with.")
+        self._found = key, user = found
+        if not self._is_signed_in:
+            await self._parts.access.signed_in(key)
+            self._is_signed_in = True
+        caller = caller_of(key, user, self._address)
         self._owned = await self._parts.access.workspace(caller, self._name)
         return caller, key, self._owned
 
