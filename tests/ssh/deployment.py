@@ -116,6 +116,13 @@ class SshDeployment:
     def words(self, person: SshPerson, *words: str, name: str = "demo") -> list[str]:
         return ["ssh", *self.options(person), "-p", str(self.port), "-l", name, *words]
 
+    async def client(self, person: SshPerson, name: str = "demo") -> asyncssh.SSHClientConnection:
+        """A connection of a client that does what OpenSSH's would not."""
+        known, keys = str(self.place / "known_hosts"), [str(person.key_file)]
+        return await asyncssh.connect(
+            "localhost", self.port, username=name, known_hosts=known, client_keys=keys, config=None
+        )
+
     async def run(self, *words: str, given: bytes = b"") -> Ended:
         process = await asyncio.create_subprocess_exec(
             *words,

@@ -38,6 +38,8 @@ RECHECK_SECONDS: Final = 30.0
 UNHEARD_RECHECK_SECONDS: Final = 2.0
 """How often connections are checked again while the bus is not heard: a revocation may have been missed."""
 TRIES_PER_CONNECTION: Final = 20
+WINDOW: Final = 256 * 1024
+"""How much a client may send on each channel before it is read."""
 VERSION: Final = "CodeHub"
 
 KEX: Final = (
@@ -120,6 +122,7 @@ class Gateway:
             agent_forwarding=False,
             x11_forwarding=False,
             allow_scp=False,
+            window=WINDOW,
             login_timeout=limits.grace_seconds,
             keepalive_interval=limits.keepalive_seconds,
         )
@@ -248,19 +251,22 @@ class GatewayConnection(asyncssh.SSHServer):
     # ── what it has ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def session_requested(self) -> WorkspaceSession:
-        return WorkspaceSession(self)
+        self._refuse_too_many_channels()
+        session = WorkspaceSession(self)
+        self._sessions.add(session)  # from now on: a client may open channels and ask for nothing on them
+        return session
 
     def connection_requested(
         self, dest_host: str, dest_port: int, _orig_host: str, _orig_port: int
-    ) -> Awaitable[ForwardedConnection]:
+    ) -> "tuple[asyncssh.SSHTCPChannel[bytes], Awaitable[ForwardedConnection]]":
         refuse_other_hosts(dest_host)
-        return self._forward(dest_port)
+        self._refuse_too_many_channels()
+        self._forwards += 1
+        return self._conn.create_tcp_channel(window=WINDOW), self._forward(dest_port)
 
-    def opened(self, session: WorkspaceSession) -> bool:
+    def _refuse_too_many_channels(self) -> None:
         if len(self._sessions) + self._forwards >= self._parts.limits.channels_per_connection:
-            return False
-        self._sessions.add(session)
-        return True
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels")
 
     def closed(self, session: WorkspaceSession) -> None:
         self._sessions.discard(session)
@@ -299,9 +305,6 @@ class GatewayConnection(asyncssh.SSHServer):
         return caller, key, self._owned
 
     async def _forward(self, port: int) -> ForwardedConnection:
-        if len(self._sessions) + self._forwards >= self._parts.limits.channels_per_connection:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels")
-        self._forwards += 1
         try:
             caller, key, owned = await self._entered()
             inside = await connected(self._parts.runtime, owned.workspace.id, port)
