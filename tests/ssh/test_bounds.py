@@ -1,6 +1,7 @@
 """What one client can have of the gateway at once: clients that do what OpenSSH's would not, in a real workspace."""
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -79,3 +80,50 @@ async def test_sizes_and_signals_do_not_pile_up(deployment: SshDeployment, ann: 
         assert most <= 20
         process.stdin.write("\n")
         assert "24 1099" in await asyncio.wait_for(process.stdout.read(), SECONDS)
+
+
+MUCH = 32 << 20
+HUGE_WINDOW = 1 << 30
+
+
+async def check_that_little_waits(deployment: SshDeployment, person: SshPerson) -> None:
+    """The only client has stopped to read: what the gateway keeps for it does not grow while another one reads as much
+    as it was to be sent."""
+    waiting = connection_of(deployment)
+    await eventually(lambda: not waiting.is_read.is_set())
+    async with await deployment.client(person) as other:
+        ended = await other.run(f"head -c {MUCH} /dev/zero", encoding=None)
+        assert len(ended.stdout or b"") == MUCH
+    assert waiting._conn._transport is not None
+    assert waiting._conn._transport.get_write_buffer_size() < 2 << 20
+
+
+async def test_output_waits_for_a_client_that_does_not_read(deployment: SshDeployment, ann: SshPerson) -> None:
+    async with await deployment.client(ann) as client:
+        command = f"head -c {MUCH} /dev/zero"
+        process = await client.create_process(command, encoding=None, window=HUGE_WINDOW)
+        transport = client._transport
+        assert transport is not None
+        transport.pause_reading()
+        await check_that_little_waits(deployment, ann)
+        transport.resume_reading()
+        assert len(await asyncio.wait_for(process.stdout.read(), SECONDS)) == MUCH
+
+
+async def test_a_forwarded_port_waits_for_a_client_that_does_not_read(
+    deployment: SshDeployment, ann: SshPerson
+) -> None:
+    program = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); "
+        f"c, _ = s.accept(); c.sendall(bytes({MUCH}))"
+    )
+    async with await deployment.client(ann) as client:
+        server = await client.create_process(f"python3 -c {shlex.quote(program)}")
+        port = int(await asyncio.wait_for(server.stdout.readline(), SECONDS))
+        reader, _ = await client.open_connection("localhost", port, window=HUGE_WINDOW)
+        transport = client._transport
+        assert transport is not None
+        transport.pause_reading()
+        await check_that_little_waits(deployment, ann)
+        transport.resume_reading()
+        assert len(await asyncio.wait_for(reader.read(), SECONDS)) == MUCH

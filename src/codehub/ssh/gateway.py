@@ -23,7 +23,7 @@ from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus, Clock
 from codehub.ports.views import OwnedWorkspace
-from codehub.ssh.forward import ForwardedConnection, connected, refuse_other_hosts
+from codehub.ssh.forward import ForwardedConnection, Hold, WorkspacePort, connected, refuse_other_hosts
 from codehub.ssh.presence import FORWARD_BYTES_PER_TICK, ActivityReporter
 from codehub.ssh.session import WorkspaceSession
 from codehub.telemetry import get_logger
@@ -174,6 +174,9 @@ class GatewayConnection(asyncssh.SSHServer):
         self._owned: OwnedWorkspace | None = None
         self._sessions: set[WorkspaceSession] = set()
         self._forwards = 0
+        self._ports: set[WorkspacePort] = set()
+        self.is_read = asyncio.Event()
+        self.is_read.set()
         self._sent: Counter[int] = Counter()
         """What the client has sent through forwarded ports since the last tick."""
         self._recorded_ports: set[int] = set()
@@ -182,6 +185,10 @@ class GatewayConnection(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._conn = conn
+        # A channel's window bounds nothing if the client chose it: what the transport has not sent does. The library
+        # ignores what the transport tells it.
+        conn.pause_writing = self._pause_output  # type: ignore[method-assign]
+        conn.resume_writing = self._resume_output  # type: ignore[method-assign]
         self._address = str((conn.get_extra_info("peername") or ("",))[0])
         group, strangers, limits = address_group(self._address), self._gateway.strangers, self._parts.limits
         if strangers.total() >= limits.unauthenticated or strangers[group] >= limits.unauthenticated_per_address:
@@ -271,6 +278,16 @@ class GatewayConnection(asyncssh.SSHServer):
     def closed(self, session: WorkspaceSession) -> None:
         self._sessions.discard(session)
 
+    def _pause_output(self) -> None:
+        self.is_read.clear()
+        for port in self._ports:
+            port.hold(Hold.CONNECTION_FULL)
+
+    def _resume_output(self) -> None:
+        self.is_read.set()
+        for port in self._ports:
+            port.release(Hold.CONNECTION_FULL)
+
     def worked(self, workspace_id: UUID) -> None:
         self._parts.reporter.seen(workspace_id)
 
@@ -305,19 +322,29 @@ class GatewayConnection(asyncssh.SSHServer):
         return caller, key, self._owned
 
     async def _forward(self, port: int) -> ForwardedConnection:
+        inside: WorkspacePort | None = None
         try:
             caller, key, owned = await self._entered()
             inside = await connected(self._parts.runtime, owned.workspace.id, port)
             if port not in self._recorded_ports:
-                self._recorded_ports.add(port)
                 await self._parts.access.record(caller, key, owned, {"port": str(port)})
-        except CodeHubError as error:
-            self._forwards -= 1
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error
-        except BaseException:
-            self._forwards -= 1
+                self._recorded_ports.add(port)
+            if self not in self._gateway.connections:
+                raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the connection has ended")
+        except BaseException as error:
+            self._forward_closed(inside)
+            if isinstance(error, CodeHubError):
+                raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error
             raise
-        return ForwardedConnection(inside, lambda size: self._sent.update({port: size}), self._forward_closed)
+        self._ports.add(inside)
+        if not self.is_read.is_set():
+            inside.hold(Hold.CONNECTION_FULL)
+        return ForwardedConnection(
+            inside, lambda size: self._sent.update({port: size}), lambda: self._forward_closed(inside)
+        )
 
-    def _forward_closed(self) -> None:
+    def _forward_closed(self, inside: WorkspacePort | None) -> None:
         self._forwards -= 1
+        if inside is not None:
+            self._ports.discard(inside)
+            inside.close()

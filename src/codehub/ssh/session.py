@@ -42,7 +42,9 @@ _COMMAND: Final = 'exec "${SHELL:-/bin/sh}" -c "$0"'
 
 
 class SessionOwner(Protocol):
-    """The connection that a session belongs to."""
+    """The connection that a session belongs to. `is_read`: set while the client reads what it is sent."""
+
+    is_read: asyncio.Event
 
     async def start(self, request: ExecRequest, said: str, tell: Tell) -> tuple[UUID, ExecSession]:
         """Starts the command in the connection's workspace, which is woken if it sleeps. `said`: what the audit log
@@ -187,6 +189,7 @@ class WorkspaceSession(asyncssh.SSHServerSession[bytes]):
     async def _copy_output(self, session: ExecSession) -> ExitStatus:
         while (output := await session.read()) is not None:
             await self._may_write.wait()
+            await self._owner.is_read.wait()
             if self.sign is WorkSign.BYTES:
                 self._work()
             if output.stream is OutputStream.STDERR:
