@@ -160,6 +160,24 @@ async def test_a_connection_that_has_nothing_open_keeps_no_right(
     await eventually(lambda: not deployment.gateway.connections)
 
 
+async def test_one_key_that_cannot_be_asked_for_keeps_no_other_in(deployment: SshDeployment, ann: SshPerson) -> None:
+    people = [ann, await deployment.person("bob")]
+    clients = [await deployment.client(person) for person in people]
+    for person in people:  # and the bus does not tell
+        await deployment.people.authorized_keys().remove(person.user.id, person.key_id, Actor("test"))
+    deployment.failing = ["authorized_keys.find"]
+    assert not await deployment.gateway._recheck(list(deployment.gateway.connections))
+    assert len(deployment.gateway.connections) == 1
+    deployment.failing = ["authorized_keys.find"]
+    await deployment.gateway._hear({"user_id": next(iter(deployment.gateway.connections)).user_id})
+    assert deployment.gateway._recheck_now.is_set(), "it is asked for again soon"
+    assert await deployment.gateway._recheck(list(deployment.gateway.connections))
+    assert not deployment.gateway.connections
+    for client in clients:
+        client.abort()
+        await client.wait_closed()
+
+
 async def test_one_person_has_so_many_connections(deployment: SshDeployment, ann: SshPerson) -> None:
     await deployment.workspace(ann)
     held = [await connected(deployment, ann) for _ in range(2)]

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import asyncssh
 
+from codehub.agent.handshake import AGENT_PORT
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Runtime
 from codehub.usecases.workspace_connection import confirmation, connect
@@ -146,6 +147,14 @@ def refuse_other_hosts(host: str) -> None:
     if host.lower() not in LOOPBACK:
         raise asyncssh.ChannelOpenError(
             asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "only ports of localhost in the workspace are forwarded"
+        )
+
+
+def refuse_other_ports(port: int) -> None:
+    """Raise ChannelOpenError if there is no such port, or the workspace's agent listens there, which is ours."""
+    if not 1 <= port <= 65535 or port == AGENT_PORT:
+        raise asyncssh.ChannelOpenError(
+            asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"port {port} of a workspace is not forwarded"
         )
 
 

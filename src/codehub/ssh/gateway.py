@@ -23,7 +23,14 @@ from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus, Clock
 from codehub.ports.views import OwnedWorkspace
-from codehub.ssh.forward import ForwardedConnection, Hold, WorkspacePort, connected, refuse_other_hosts
+from codehub.ssh.forward import (
+    ForwardedConnection,
+    Hold,
+    WorkspacePort,
+    connected,
+    refuse_other_hosts,
+    refuse_other_ports,
+)
 from codehub.ssh.presence import FORWARD_BYTES_PER_TICK, ActivityReporter
 from codehub.ssh.session import WorkspaceSession
 from codehub.telemetry import get_logger
@@ -36,7 +43,8 @@ log = get_logger(__name__)
 
 RECHECK_SECONDS: Final = 30.0
 UNHEARD_RECHECK_SECONDS: Final = 2.0
-"""How often connections are checked again while the bus is not heard: a revocation may have been missed."""
+"""How often connections are checked again while the bus is not heard, for a revocation may have been missed, or after
+a check that got no answer."""
 TRIES_PER_CONNECTION: Final = 20
 WINDOW: Final = 256 * 1024
 """How much a client may send on each channel before it is read."""
@@ -143,22 +151,27 @@ class Gateway:
             connection.tick()
 
     async def _hear(self, message: Message) -> None:
-        await self._recheck([one for one in self.connections if one.user_id == message.get("user_id")])
+        if not await self._recheck([one for one in self.connections if one.user_id == message.get("user_id")]):
+            self._recheck_now.set()
 
     async def _recheck_regularly(self) -> None:
+        is_known = True
         while True:
-            heard = self._listener.is_subscribed
-            await every(self.parts.clock, RECHECK_SECONDS if heard else UNHEARD_RECHECK_SECONDS, self._recheck_now)
-            await self._recheck(list(self.connections))
+            is_calm = is_known and self._listener.is_subscribed
+            await every(self.parts.clock, RECHECK_SECONDS if is_calm else UNHEARD_RECHECK_SECONDS, self._recheck_now)
+            is_known = await self._recheck(list(self.connections))
 
-    async def _recheck(self, connections: "list[GatewayConnection]") -> None:
+    async def _recheck(self, connections: "list[GatewayConnection]") -> bool:
+        """Ends those connections that may not stay. Whether it is known of each of them."""
+        is_known = True
         for connection in connections:
             try:
                 if not await connection.still_allowed():
                     connection.end("access was taken back")
-            except CodeHubError as error:  # nothing is known: nobody is sent away for it
+            except CodeHubError as error:  # nothing is known of this one: it is not sent away for it
                 log.warning("cannot ask who still may stay", error=str(error))
-                return
+                is_known = False
+        return is_known
 
 
 class GatewayConnection(asyncssh.SSHServer):
@@ -267,6 +280,7 @@ class GatewayConnection(asyncssh.SSHServer):
         self, dest_host: str, dest_port: int, _orig_host: str, _orig_port: int
     ) -> "tuple[asyncssh.SSHTCPChannel[bytes], Awaitable[ForwardedConnection]]":
         refuse_other_hosts(dest_host)
+        refuse_other_ports(dest_port)
         self._refuse_too_many_channels()
         self._forwards += 1
         return self._conn.create_tcp_channel(window=WINDOW), self._forward(dest_port)
