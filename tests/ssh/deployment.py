@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import asyncssh
 
 from codehub.adapters.memory import MemoryAccountDatabase, MemoryActivity, MemoryBus, MemoryDatabase, MemoryPasswords
+from codehub.adapters.memory.fault_injection import Fault, FaultKind, FaultyNetwork
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import RunningLimits
 from codehub.domain.identity import Caller, Role, User
@@ -56,7 +57,9 @@ class SshDeployment:
     def __init__(self, runtime: Runtime, place: Path, limits: GatewayLimits, running: RunningLimits) -> None:
         self.runtime, self.place = runtime, place
         self.database, self.bus = MemoryDatabase(), MemoryBus()
-        self.people = MemoryAccountDatabase(self.database.state.accounts)
+        self.failing: list[str] = []
+        """The effects on accounts that fail when they are asked for next, once each."""
+        self.people = MemoryAccountDatabase(self.database.state.accounts, FaultyNetwork(SystemClock(), self._fault))
         self.activity = MemoryActivity(self.bus.state)
         ids, clock, views = RandomIds(), SystemClock(), self.database.views()
         accounts, revocations = self.people.accounts(), Revocations(self.bus)
@@ -71,6 +74,12 @@ class SshDeployment:
         reporter = ActivityReporter(self.activity, views, clock, 0.1)
         self.gateway = Gateway(GatewayParts(access, runtime, self.bus, clock, reporter, limits))
         self.port = 0
+
+    def _fault(self, name: str) -> Fault | None:
+        if name not in self.failing:
+            return None
+        self.failing.remove(name)
+        return Fault(FaultKind.FAIL)
 
     # ── people and workspaces ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,6 +124,13 @@ class SshDeployment:
 
     def words(self, person: SshPerson, *words: str, name: str = "demo") -> list[str]:
         return ["ssh", *self.options(person), "-p", str(self.port), "-l", name, *words]
+
+    async def client(self, person: SshPerson, name: str = "demo") -> asyncssh.SSHClientConnection:
+        """A connection of a client that does what OpenSSH's would not."""
+        known, keys = str(self.place / "known_hosts"), [str(person.key_file)]
+        return await asyncssh.connect(
+            "localhost", self.port, username=name, known_hosts=known, client_keys=keys, config=None
+        )
 
     async def run(self, *words: str, given: bytes = b"") -> Ended:
         process = await asyncio.create_subprocess_exec(

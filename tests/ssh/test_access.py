@@ -10,6 +10,7 @@ from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.identity import Caller, Role
 from codehub.domain.workspace import Desired, Operation, Phase
+from codehub.ports.stores import Actor
 from codehub.ssh.gateway import GatewayLimits
 from tests.contracts.places import ProcessPlace
 from tests.eventually import SECONDS, eventually
@@ -132,6 +133,49 @@ async def test_what_is_open_ends_when_it_is_taken_back(what: str, deployment: Ss
     assert len(deployment.gateway.connections) == 1
     stays.terminate()
     await ends(stays)
+
+
+@pytest.mark.parametrize("what", ["right", "key"])
+async def test_a_connection_that_has_nothing_open_keeps_no_right(
+    what: str, deployment: SshDeployment, ann: SshPerson, tmp_path: Path
+) -> None:
+    demo = await deployment.workspace(ann)
+    root, other = await deployment.person("root", Role.ADMIN), await deployment.person("other", Role.ADMIN)
+    control = ("-S", str(tmp_path / "control"))
+    words = deployment.words(other, *control, "-M", "-N", "localhost", name=str(demo.id))
+    master = await asyncio.create_subprocess_exec(*words)
+    await eventually((tmp_path / "control").exists)
+    if what == "right":
+        await deployment.users.set_role(root.caller, other.user.id, Role.USER)
+    else:  # and the bus does not tell
+        await deployment.people.authorized_keys().remove(other.user.id, other.key_id, Actor("test"))
+    later = deployment.words(other, *control, "localhost", "echo hello", name=str(demo.id))
+    refused = await deployment.run(*later)
+    assert (refused.code, refused.out) == (255, b"")
+    assert deployment.audited() == []
+    if what == "right":
+        assert b"or it is not yours" in refused.err
+        master.terminate()
+    await ends(master)
+    await eventually(lambda: not deployment.gateway.connections)
+
+
+async def test_one_key_that_cannot_be_asked_for_keeps_no_other_in(deployment: SshDeployment, ann: SshPerson) -> None:
+    people = [ann, await deployment.person("bob")]
+    clients = [await deployment.client(person) for person in people]
+    for person in people:  # and the bus does not tell
+        await deployment.people.authorized_keys().remove(person.user.id, person.key_id, Actor("test"))
+    deployment.failing = ["authorized_keys.find"]
+    assert not await deployment.gateway._recheck(list(deployment.gateway.connections))
+    assert len(deployment.gateway.connections) == 1
+    deployment.failing = ["authorized_keys.find"]
+    await deployment.gateway._hear({"user_id": next(iter(deployment.gateway.connections)).user_id})
+    assert deployment.gateway._recheck_now.is_set(), "it is asked for again soon"
+    assert await deployment.gateway._recheck(list(deployment.gateway.connections))
+    assert not deployment.gateway.connections
+    for client in clients:
+        client.abort()
+        await client.wait_closed()
 
 
 async def test_one_person_has_so_many_connections(deployment: SshDeployment, ann: SshPerson) -> None:

@@ -47,6 +47,16 @@ def test_what_a_person_types_is_a_keystroke(typed: bytes) -> None:
     assert KeystrokeFilter().has_keystrokes(typed)
 
 
+@pytest.mark.parametrize("begin", [b"\x1b[", b"\x1b[?", b"\x1b]", b"\x1bP"])
+def test_of_a_reply_that_never_ends_little_is_kept(begin: bytes) -> None:
+    endless = KeystrokeFilter()
+    endless.has_keystrokes(begin)
+    counted = [endless.has_keystrokes(b"1" * 100) for _ in range(100)]
+    assert len(endless._unfinished) <= 1100
+    assert any(counted), "it is no reply of a terminal"
+    assert not endless.has_keystrokes(b"\x1b[12;40R"), "and the next reply is known again"
+
+
 @pytest.mark.parametrize(
     ("has_terminal", "command", "subsystem", "sign"),
     [

@@ -8,8 +8,10 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncssh
 import pytest
 
+from codehub.agent.handshake import AGENT_PORT
 from tests.contracts.places import ProcessPlace
 from tests.eventually import SECONDS, eventually
 from tests.ssh.deployment import SshDeployment, SshPerson, deployed
@@ -132,3 +134,29 @@ async def test_a_port_of_the_workspace_is_forwarded_and_no_other_host(
         assert refused.out == b""
     await listening.wait()
     assert [one["port"] for one in deployment.audited() if "port" in one] == [str(port)]
+
+
+async def test_a_port_that_cannot_be_audited_is_not_opened(deployment: SshDeployment, ann: SshPerson) -> None:
+    program = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+        "for _ in range(2): c, _ = s.accept(); print(len(c.recv(9)), flush=True)"
+    )
+    async with await deployment.client(ann) as client:
+        server = await client.create_process(f"python3 -c {shlex.quote(program)}")
+        port = int(await asyncio.wait_for(server.stdout.readline(), SECONDS))
+        for _ in range(2):
+            deployment.failing = ["audit.append"]
+            with pytest.raises(asyncssh.ChannelOpenError):
+                await client.open_connection("localhost", port)
+            assert await asyncio.wait_for(server.stdout.readline(), SECONDS) == "0\n", "it was closed"
+        assert not [one for one in deployment.audited() if "port" in one]
+
+
+@pytest.mark.parametrize("port", [0, 65536, 1 << 31, AGENT_PORT])
+async def test_a_port_that_is_not_the_workspace_s_own_is_refused(
+    port: int, deployment: SshDeployment, ann: SshPerson
+) -> None:
+    async with await deployment.client(ann, name="nothing") as client:
+        with pytest.raises(asyncssh.ChannelOpenError, match="is not forwarded") as refused:
+            await client.open_connection("localhost", port)
+        assert refused.value.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED

@@ -6,11 +6,13 @@ the gateway stands in another network than the workspace, and must not lend it.
 
 import asyncio
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Final, cast
 from uuid import UUID
 
 import asyncssh
 
+from codehub.agent.handshake import AGENT_PORT
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Runtime
 from codehub.usecases.workspace_connection import confirmation, connect
@@ -19,12 +21,21 @@ LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1", "[::1]", "ip6-loca
 CONNECT_SECONDS: Final = 10.0
 
 
+class Hold(StrEnum):
+    """Why nothing is read of the workspace's end."""
+
+    CLIENT_NOT_THERE = "client not there"
+    CHANNEL_FULL = "channel full"
+    CONNECTION_FULL = "connection full"
+
+
 class WorkspacePort(asyncio.Protocol):
     """The workspace's end of a forwarded connection."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.client: asyncssh.SSHTCPChannel[bytes] | None = None
+        self._held = {Hold.CLIENT_NOT_THERE}
         self._ended = 0
         """How many of the two directions have ended."""
 
@@ -34,8 +45,22 @@ class WorkspacePort(asyncio.Protocol):
 
     def join(self, client: "asyncssh.SSHTCPChannel[bytes]") -> None:
         self.client = client
-        if self.transport is not None and not self.transport.is_closing():
+        self.release(Hold.CLIENT_NOT_THERE)
+
+    def hold(self, reason: Hold) -> None:
+        """Reads nothing more until every reason is released."""
+        self._held.add(reason)
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def release(self, reason: Hold) -> None:
+        self._held.discard(reason)
+        if not self._held and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.client is not None:
@@ -55,8 +80,8 @@ class WorkspacePort(asyncio.Protocol):
 
     def _end_one(self) -> None:
         self._ended += 1
-        if self._ended == 2 and self.transport is not None:
-            self.transport.close()
+        if self._ended == 2:
+            self.close()
 
     def pause_writing(self) -> None:
         if self.client is not None:
@@ -95,17 +120,13 @@ class ForwardedConnection(asyncssh.SSHTCPSession[bytes]):
         return True
 
     def pause_writing(self) -> None:
-        if self._port.transport is not None:
-            self._port.transport.pause_reading()
+        self._port.hold(Hold.CHANNEL_FULL)
 
     def resume_writing(self) -> None:
-        if self._port.transport is not None and not self._port.transport.is_closing():
-            self._port.transport.resume_reading()
+        self._port.release(Hold.CHANNEL_FULL)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._closed()
-        if self._port.transport is not None:
-            self._port.transport.close()
 
 
 async def connected(runtime: Runtime, workspace_id: UUID, port: int) -> WorkspacePort:
@@ -126,6 +147,14 @@ def refuse_other_hosts(host: str) -> None:
     if host.lower() not in LOOPBACK:
         raise asyncssh.ChannelOpenError(
             asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "only ports of localhost in the workspace are forwarded"
+        )
+
+
+def refuse_other_ports(port: int) -> None:
+    """Raise ChannelOpenError if there is no such port, or the workspace's agent listens there, which is ours."""
+    if not 1 <= port <= 65535 or port == AGENT_PORT:
+        raise asyncssh.ChannelOpenError(
+            asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"port {port} of a workspace is not forwarded"
         )
 
 

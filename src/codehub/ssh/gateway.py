@@ -17,27 +17,37 @@ import asyncssh
 
 from codehub.domain.authorized_keys import AuthorizedKey, fingerprint_of
 from codehub.domain.credentials import address_group
-from codehub.domain.errors import CodeHubError
+from codehub.domain.errors import CodeHubError, Unauthenticated
 from codehub.domain.identity import User
 from codehub.ports.exec import ExecRequest, ExecSession
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus, Clock
 from codehub.ports.views import OwnedWorkspace
-from codehub.ssh.forward import ForwardedConnection, connected, refuse_other_hosts
+from codehub.ssh.forward import (
+    ForwardedConnection,
+    Hold,
+    WorkspacePort,
+    connected,
+    refuse_other_hosts,
+    refuse_other_ports,
+)
 from codehub.ssh.presence import FORWARD_BYTES_PER_TICK, ActivityReporter
 from codehub.ssh.session import WorkspaceSession
 from codehub.telemetry import get_logger
 from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
-from codehub.usecases.ssh_access import SshAccess, Tell, every
+from codehub.usecases.ssh_access import SshAccess, Tell, caller_of, every
 from codehub.usecases.workspace_access import WorkspaceCaller
 
 log = get_logger(__name__)
 
 RECHECK_SECONDS: Final = 30.0
 UNHEARD_RECHECK_SECONDS: Final = 2.0
-"""How often connections are checked again while the bus is not heard: a revocation may have been missed."""
+"""How often connections are checked again while the bus is not heard, for a revocation may have been missed, or after
+a check that got no answer."""
 TRIES_PER_CONNECTION: Final = 20
+WINDOW: Final = 256 * 1024
+"""How much a client may send on each channel before it is read."""
 VERSION: Final = "CodeHub"
 
 KEX: Final = (
@@ -120,6 +130,7 @@ class Gateway:
             agent_forwarding=False,
             x11_forwarding=False,
             allow_scp=False,
+            window=WINDOW,
             login_timeout=limits.grace_seconds,
             keepalive_interval=limits.keepalive_seconds,
         )
@@ -140,22 +151,27 @@ class Gateway:
             connection.tick()
 
     async def _hear(self, message: Message) -> None:
-        await self._recheck([one for one in self.connections if one.user_id == message.get("user_id")])
+        if not await self._recheck([one for one in self.connections if one.user_id == message.get("user_id")]):
+            self._recheck_now.set()
 
     async def _recheck_regularly(self) -> None:
+        is_known = True
         while True:
-            heard = self._listener.is_subscribed
-            await every(self.parts.clock, RECHECK_SECONDS if heard else UNHEARD_RECHECK_SECONDS, self._recheck_now)
-            await self._recheck(list(self.connections))
+            is_calm = is_known and self._listener.is_subscribed
+            await every(self.parts.clock, RECHECK_SECONDS if is_calm else UNHEARD_RECHECK_SECONDS, self._recheck_now)
+            is_known = await self._recheck(list(self.connections))
 
-    async def _recheck(self, connections: "list[GatewayConnection]") -> None:
+    async def _recheck(self, connections: "list[GatewayConnection]") -> bool:
+        """Ends those connections that may not stay. Whether it is known of each of them."""
+        is_known = True
         for connection in connections:
             try:
                 if not await connection.still_allowed():
                     connection.end("access was taken back")
-            except CodeHubError as error:  # nothing is known: nobody is sent away for it
+            except CodeHubError as error:  # nothing is known of this one: it is not sent away for it
                 log.warning("cannot ask who still may stay", error=str(error))
-                return
+                is_known = False
+        return is_known
 
 
 class GatewayConnection(asyncssh.SSHServer):
@@ -167,10 +183,13 @@ class GatewayConnection(asyncssh.SSHServer):
         self._tries = 0
         self._stranger: str | None = None
         self._found: tuple[AuthorizedKey, User] | None = None
-        self._signed_in: asyncio.Future[WorkspaceCaller] | None = None
+        self._is_signed_in = False
         self._owned: OwnedWorkspace | None = None
         self._sessions: set[WorkspaceSession] = set()
         self._forwards = 0
+        self._ports: set[WorkspacePort] = set()
+        self.is_read = asyncio.Event()
+        self.is_read.set()
         self._sent: Counter[int] = Counter()
         """What the client has sent through forwarded ports since the last tick."""
         self._recorded_ports: set[int] = set()
@@ -179,6 +198,10 @@ class GatewayConnection(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._conn = conn
+        # A channel's window bounds nothing if the client chose it: what the transport has not sent does. The library
+        # ignores what the transport tells it.
+        conn.pause_writing = self._pause_output  # type: ignore[method-assign]
+        conn.resume_writing = self._resume_output  # type: ignore[method-assign]
         self._address = str((conn.get_extra_info("peername") or ("",))[0])
         group, strangers, limits = address_group(self._address), self._gateway.strangers, self._parts.limits
         if strangers.total() >= limits.unauthenticated or strangers[group] >= limits.unauthenticated_per_address:
@@ -248,22 +271,36 @@ class GatewayConnection(asyncssh.SSHServer):
     # ── what it has ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def session_requested(self) -> WorkspaceSession:
-        return WorkspaceSession(self)
+        self._refuse_too_many_channels()
+        session = WorkspaceSession(self)
+        self._sessions.add(session)  # from now on: a client may open channels and ask for nothing on them
+        return session
 
     def connection_requested(
         self, dest_host: str, dest_port: int, _orig_host: str, _orig_port: int
-    ) -> Awaitable[ForwardedConnection]:
+    ) -> "tuple[asyncssh.SSHTCPChannel[bytes], Awaitable[ForwardedConnection]]":
         refuse_other_hosts(dest_host)
-        return self._forward(dest_port)
+        refuse_other_ports(dest_port)
+        self._refuse_too_many_channels()
+        self._forwards += 1
+        return self._conn.create_tcp_channel(window=WINDOW), self._forward(dest_port)
 
-    def opened(self, session: WorkspaceSession) -> bool:
+    def _refuse_too_many_channels(self) -> None:
         if len(self._sessions) + self._forwards >= self._parts.limits.channels_per_connection:
-            return False
-        self._sessions.add(session)
-        return True
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels")
 
     def closed(self, session: WorkspaceSession) -> None:
         self._sessions.discard(session)
+
+    def _pause_output(self) -> None:
+        self.is_read.clear()
+        for port in self._ports:
+            port.hold(Hold.CONNECTION_FULL)
+
+    def _resume_output(self) -> None:
+        self.is_read.set()
+        for port in self._ports:
+            port.release(Hold.CONNECTION_FULL)
 
     def worked(self, workspace_id: UUID) -> None:
         self._parts.reporter.seen(workspace_id)
@@ -283,32 +320,45 @@ class GatewayConnection(asyncssh.SSHServer):
         return workspace.id, await self._parts.runtime.exec(workspace.id, request)
 
     async def _entered(self) -> tuple[WorkspaceCaller, AuthorizedKey, OwnedWorkspace]:
-        """The caller and their workspace, asked for anew for each session and port. Raises CodeHubError."""
+        """The caller and their workspace, both asked for anew for each session and port: the key may have been removed
+        and the user's role changed since it was proved. Raises CodeHubError."""
         assert self._found is not None  # noqa: S101 - nothing is asked for before a key was proved
-        key, user = self._found
-        if self._signed_in is None:
-            self._signed_in = asyncio.ensure_future(self._parts.access.signed_in(key, user, self._address))
-        caller = await asyncio.shield(self._signed_in)
+        found = await self._parts.access.same_key(self._found[0])
+        if found is None:
+            self.end("access was taken back")
+            raise Unauthenticated("This key is no longer yours to enter with.")
+        self._found = key, user = found
+        if not self._is_signed_in:
+            await self._parts.access.signed_in(key)
+            self._is_signed_in = True
+        caller = caller_of(key, user, self._address)
         self._owned = await self._parts.access.workspace(caller, self._name)
         return caller, key, self._owned
 
     async def _forward(self, port: int) -> ForwardedConnection:
-        if len(self._sessions) + self._forwards >= self._parts.limits.channels_per_connection:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels")
-        self._forwards += 1
+        inside: WorkspacePort | None = None
         try:
             caller, key, owned = await self._entered()
             inside = await connected(self._parts.runtime, owned.workspace.id, port)
             if port not in self._recorded_ports:
-                self._recorded_ports.add(port)
                 await self._parts.access.record(caller, key, owned, {"port": str(port)})
-        except CodeHubError as error:
-            self._forwards -= 1
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error
-        except BaseException:
-            self._forwards -= 1
+                self._recorded_ports.add(port)
+            if self not in self._gateway.connections:
+                raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the connection has ended")
+        except BaseException as error:
+            self._forward_closed(inside)
+            if isinstance(error, CodeHubError):
+                raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error
             raise
-        return ForwardedConnection(inside, lambda size: self._sent.update({port: size}), self._forward_closed)
+        self._ports.add(inside)
+        if not self.is_read.is_set():
+            inside.hold(Hold.CONNECTION_FULL)
+        return ForwardedConnection(
+            inside, lambda size: self._sent.update({port: size}), lambda: self._forward_closed(inside)
+        )
 
-    def _forward_closed(self) -> None:
+    def _forward_closed(self, inside: WorkspacePort | None) -> None:
         self._forwards -= 1
+        if inside is not None:
+            self._ports.discard(inside)
+            inside.close()

@@ -22,11 +22,13 @@ from codehub.telemetry import get_logger
 log = get_logger(__name__)
 
 _REPLY: Final = re.compile(
-    rb"\x1b\[(?:\d+;\d+R|[IO]|0n|[?>=][\d;:]*[cuRS]|[?]?[\d;]+\$y|[4689];\d+;\d+t)"  # CSI: reports and focus
-    rb"|\x1b\](?:\d+;)?[^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"  # OSC: colours and the clipboard
+    rb"\x1b\[(?:\d{1,9};\d{1,9}R|[IO]|0n|[?>=][\d;:]{0,64}[cuRS]"  # CSI: reports and focus
+    rb"|[?]?[\d;]{1,64}\$y|[4689];\d{1,9};\d{1,9}t)"
+    rb"|\x1b\][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"  # OSC: colours and the clipboard
     rb"|\x1bP[^\x1b]{0,1024}\x1b\\"  # DCS: terminfo and settings
 )
-_UNFINISHED: Final = re.compile(rb"\x1b(?:\[[?>=]?[\d;:$]*|\][^\x07\x1b]{0,1024}\x1b?|P[^\x1b]{0,1024}\x1b?)?\Z")
+# Every repetition is bounded: what may still become a reply is kept and read again with each packet.
+_UNFINISHED: Final = re.compile(rb"\x1b(?:\[[?>=]?[\d;:$]{0,64}|\][^\x07\x1b]{0,1024}\x1b?|P[^\x1b]{0,1024}\x1b?)?\Z")
 
 FORWARD_BYTES_PER_TICK: Final = 2048
 """What a client sends through one forwarded port between two ticks before it counts as work. Keep-alives of editors and

@@ -26,6 +26,8 @@ REFUSED: Final = 255
 INTERRUPTED: Final = "HUP"
 """The signal that a client is told of when the connection to its command was lost."""
 MOST_QUEUED: Final = 1 << 20
+MOST_PENDING_SIGNALS: Final = 8
+"""How many signals wait to be passed on; more are dropped."""
 _DEFAULT_SIZE: Final = TerminalSize(80, 24)
 _LONGEST_VALUE: Final = 4096
 _MOST_VARIABLES: Final = 64
@@ -40,15 +42,13 @@ _COMMAND: Final = 'exec "${SHELL:-/bin/sh}" -c "$0"'
 
 
 class SessionOwner(Protocol):
-    """The connection that a session belongs to."""
+    """The connection that a session belongs to. `is_read`: set while the client reads what it is sent."""
+
+    is_read: asyncio.Event
 
     async def start(self, request: ExecRequest, said: str, tell: Tell) -> tuple[UUID, ExecSession]:
         """Starts the command in the connection's workspace, which is woken if it sleeps. `said`: what the audit log
         says of it. Raises CodeHubError."""
-        ...
-
-    def opened(self, session: "WorkspaceSession") -> bool:
-        """Whether the connection may have another session."""
         ...
 
     def closed(self, session: "WorkspaceSession") -> None: ...
@@ -80,6 +80,8 @@ class WorkspaceSession(asyncssh.SSHServerSession[bytes]):
         self._may_write.set()
         self._keystrokes = KeystrokeFilter()
         self._exec: ExecSession | None = None
+        self._is_resizing = False
+        self._pending_signals = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.workspace_id: UUID | None = None
         self.sign = WorkSign.RUNNING
@@ -94,15 +96,15 @@ class WorkspaceSession(asyncssh.SSHServerSession[bytes]):
         return True
 
     def shell_requested(self) -> bool:
-        return self._owner.opened(self)
+        return True
 
     def exec_requested(self, command: str) -> bool:
         self._command = command
-        return self._owner.opened(self)
+        return True
 
     def subsystem_requested(self, subsystem: str) -> bool:
         self._subsystem = subsystem
-        return subsystem == "sftp" and self._owner.opened(self)
+        return subsystem == "sftp"
 
     def session_started(self) -> None:
         self.sign = work_sign(has_terminal=self._terminal is not None, command=self._command, subsystem=self._subsystem)
@@ -121,11 +123,13 @@ class WorkspaceSession(asyncssh.SSHServerSession[bytes]):
 
     def terminal_size_changed(self, width: int, height: int, _pixwidth: int, _pixheight: int) -> None:
         self._terminal = _size(width, height)
-        if self._exec is not None:
-            self._begin(self._exec.resize(self._terminal))
+        if self._exec is not None and not self._is_resizing:
+            self._is_resizing = True
+            self._begin(self._resize(self._exec))
 
     def signal_received(self, signal: str) -> None:
-        if self._exec is not None:
+        if self._exec is not None and self._pending_signals < MOST_PENDING_SIGNALS:
+            self._pending_signals += 1
             self._begin(self._signal(self._exec, signal))
 
     def break_received(self, _msec: int) -> bool:
@@ -185,6 +189,7 @@ class WorkspaceSession(asyncssh.SSHServerSession[bytes]):
     async def _copy_output(self, session: ExecSession) -> ExitStatus:
         while (output := await session.read()) is not None:
             await self._may_write.wait()
+            await self._owner.is_read.wait()
             if self.sign is WorkSign.BYTES:
                 self._work()
             if output.stream is OutputStream.STDERR:
@@ -204,9 +209,22 @@ class WorkspaceSession(asyncssh.SSHServerSession[bytes]):
             if self._queued <= MOST_QUEUED // 2:
                 self._chan.resume_reading()
 
+    async def _resize(self, session: ExecSession) -> None:
+        """Passes on the terminal's size; of those that come meanwhile, the last."""
+        passed: TerminalSize | None = None
+        try:
+            while self._terminal is not None and self._terminal != passed:
+                passed = self._terminal
+                await session.resize(passed)
+        finally:
+            self._is_resizing = False
+
     async def _signal(self, session: ExecSession, name: str) -> None:
-        with suppress(Invalid):  # one that we do not pass on, as OpenSSH's server does not
-            await session.signal(name)
+        try:
+            with suppress(Invalid):  # one that we do not pass on, as OpenSSH's server does not
+                await session.signal(name)
+        finally:
+            self._pending_signals -= 1
 
     def _note_input(self, data: bytes) -> None:
         if self.sign is WorkSign.KEYSTROKES:

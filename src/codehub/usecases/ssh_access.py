@@ -42,20 +42,24 @@ class SshAccess:
     async def key(self, fingerprint: str) -> tuple[AuthorizedKey, User] | None:
         return await self.keys.find(fingerprint)
 
-    async def signed_in(self, key: AuthorizedKey, user: User, address: str) -> WorkspaceCaller:
-        """The caller who has proved to have the key."""
+    async def signed_in(self, key: AuthorizedKey) -> None:
+        """Records that somebody has proved to have the key."""
         await self.keys.record_use(key.id)
-        return WorkspaceCaller(user, ssh_key_credential(key.id), address=one_line(address))
+
+    async def same_key(self, key: AuthorizedKey) -> tuple[AuthorizedKey, User] | None:
+        """The key and its user as they are now; None if it was removed, is somebody else's, or its user is disabled."""
+        found = await self.keys.find(key.key.fingerprint)
+        return found if found and (found[0].id, found[1].id) == (key.id, key.user_id) else None
 
     async def still_allowed(self, key: AuthorizedKey, workspace_id: UUID | None) -> bool:
-        """Whether the key still is somebody's who may enter the workspace."""
-        found = await self.keys.find(key.key.fingerprint)
-        if found is None or found[0].id != key.id:
+        """Whether the key still is its user's, who may enter the workspace."""
+        found = await self.same_key(key)
+        if found is None:
             return False
         if workspace_id is None:
             return True
         owned = await self.views.get(workspace_id)
-        caller = WorkspaceCaller(found[1], ssh_key_credential(key.id))
+        caller = caller_of(*found)
         return owned is not None and owned.workspace.deleted_at is None and caller.owns(owned.workspace)
 
     async def workspace(self, caller: WorkspaceCaller, name: str) -> OwnedWorkspace:
@@ -117,6 +121,11 @@ class SshAccess:
         }
         subject = f"workspace:{owned.workspace.id}"
         await self.audit.append(actor_of(caller), AuditAction.OPEN_SSH, subject, entry)
+
+
+def caller_of(key: AuthorizedKey, user: User, address: str = "") -> WorkspaceCaller:
+    """The caller who has proved to have the key."""
+    return WorkspaceCaller(user, ssh_key_credential(key.id), address=one_line(address))
 
 
 def refusal(error: CodeHubError) -> str:
