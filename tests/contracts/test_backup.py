@@ -26,6 +26,7 @@ from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
 from codehub.adapters.postgres.schema import migrate
 from codehub.coordinator.gc_runner import GcScanner
+from codehub.domain.authorized_keys import PublicKey
 from codehub.domain.errors import Refused, Stale
 from codehub.domain.gc_rules import Retention
 from codehub.domain.gc_safety import GcLimits
@@ -34,6 +35,7 @@ from codehub.domain.naming import Backend
 from codehub.domain.secrets import GitIdentity, SecretKind, SecretName, template_owner, user_owner
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
+from codehub.ports.authorized_keys import NewAuthorizedKey
 from codehub.ports.secrets import Sealed, StoredSecret
 from tests.contracts.account_stores import ROOT, person
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
@@ -79,6 +81,8 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     await accounts.open_session(session, ann.id, SessionRules(), ROOT)
     await database.sign_in_state().issue_ticket(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
     await database.traffic().add(1, 2.0)
+    key = PublicKey("ssh-ed25519", bytes(range(32)), "ann@laptop")
+    await database.authorized_keys().add(NewAuthorizedKey(uuid4(), ann.id, "laptop", key), 5, ROOT)
     await database.backend_identities().adopt(Backend.RUNTIME, "docker A", 0)
     await database.sign_in_state().open_visit(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)

@@ -302,6 +302,13 @@ async def test_a_port_is_not_the_neighbour_s(place: Place, runtime: Runtime, spe
     assert await runtime.port_endpoint(uuid4(), theirs) is None
 
 
+async def _names(hints: AsyncIterator[UUID], workspace_id: UUID) -> None:
+    """What a test before this one has left behind may be named as well: it is removed meanwhile."""
+    async for named in hints:
+        if named == workspace_id:
+            return
+
+
 async def test_hints_name_what_changed(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
     hints = runtime.hints()
     for change in (
@@ -309,10 +316,10 @@ async def test_hints_name_what_changed(place: Place, runtime: Runtime, spec: Con
         place.exit_by_itself(spec.workspace_id),
         runtime.remove_container(spec.workspace_id),
     ):
-        hint = asyncio.ensure_future(anext(hints))
+        hint = asyncio.ensure_future(_names(hints, spec.workspace_id))
         await asyncio.sleep(0.1)
         await change
-        assert await asyncio.wait_for(hint, 20) == spec.workspace_id
+        await asyncio.wait_for(hint, 20)
     assert isinstance(hints, AsyncGenerator)
     await hints.aclose()
 

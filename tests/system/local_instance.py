@@ -75,7 +75,7 @@ def up(directory: Path, port: int, environment: dict[str, str]) -> Iterator[Up]:
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            [CODEHUB, "up", "--data-dir", str(directory), "--port", str(port)],
+            [CODEHUB, "up", "--data-dir", str(directory), "--port", str(port), "--ssh-port", "0"],
             env={"CODEHUB_RUNTIME": "process", **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

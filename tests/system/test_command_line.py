@@ -353,8 +353,10 @@ async def test_up_and_up_again(data_dir: Path) -> None:
         assert "already run by another codehub" in second.stderr
         assert running.ended(signal.SIGINT) == 0
 
-    # The databases and the coordinator are gone, the person's IDE is not.
-    assert {one.pid for one in those_of(data_dir)} <= {ide.pid, *(one.pid for one in ide.parents())}
+    # The databases and the coordinator are gone; the person's IDE and what runs beside it are not.
+    supervisor = ide.parents()[-2]
+    left = {one.pid for one in those_of(data_dir)}
+    assert ide.pid in left <= {supervisor.pid, *(one.pid for one in supervisor.children(recursive=True))}
     with running_up(data_dir) as running:
         async with await PostgresDatabase.open(addresses["CODEHUB_DATABASE_URL"]) as database:
             await reaches(database, key, Phase.RUNNING)
