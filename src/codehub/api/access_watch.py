@@ -125,3 +125,19 @@ def access_check(request: Request, parts: ApiParts, ask: Callable[[Caller], Awai
         return True
 
     return still_allowed
+
+
+class StreamCaller:
+    """The caller of an answer that goes on for a while, such as a download. `why`: why it was ended, which interrupts
+    whatever it waits for."""
+
+    def __init__(self, user_id: UUID, still_allowed: StillAllowed) -> None:
+        self.user_id = user_id
+        self.still_allowed = still_allowed
+        self.why: str | None = None
+        self.interruption = asyncio.timeout(None)
+
+    def end(self, why: str) -> None:
+        if self.why is None:
+            self.why = why
+            self.interruption.reschedule(asyncio.get_running_loop().time())

@@ -16,9 +16,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from codehub.api.access_watch import AccessWatch, access_check
+from codehub.api.access_watch import AccessWatch, StreamCaller, access_check
 from codehub.api.dependencies import WITH_BODY, Parts, Signed, WorkspaceId, problems
-from codehub.api.restore_points import ConcurrencyLimit, Downloader
+from codehub.api.restore_points import ConcurrencyLimit
 from codehub.api.schemas import ExecCommand
 from codehub.domain.errors import ExecInterrupted, Forbidden
 from codehub.ports.exec import ExecRequest, ExecSession, ExitStatus, Output, OutputStream
@@ -70,7 +70,7 @@ class CommandStream(Response):
 
     def __init__(
         self,
-        watched: Downloader,
+        watched: StreamCaller,
         running: Callable[[ExecRequest], AbstractAsyncContextManager[ExecSession]],
         command: ExecCommand,
     ) -> None:
@@ -177,7 +177,7 @@ async def run_command(
     await parts.exec.authorized(caller, workspace_id)
     still_allowed = access_check(request, parts, lambda now: parts.exec.authorized(now, workspace_id))
     return CommandStream(
-        Downloader(caller.user.id, still_allowed),
+        StreamCaller(caller.user.id, still_allowed),
         lambda request: parts.exec.run(caller, workspace_id, request),
         body,
     )

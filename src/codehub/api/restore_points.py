@@ -6,7 +6,6 @@ tells a client that half is not the whole. How many downloads and listings one u
 process, since each reads an archive.
 """
 
-import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -22,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from codehub.api import rendering
-from codehub.api.access_watch import AccessWatch, StillAllowed, access_check
+from codehub.api.access_watch import AccessWatch, StreamCaller, access_check
 from codehub.api.dependencies import SIGNED, ApiParts, Cursor, Parts, Signed, WorkspaceId, problems
 from codehub.api.rendering import json_response, timestamp
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
@@ -65,25 +64,10 @@ class ConcurrencyLimit:
             self._by_user += Counter()  # forgets whoever has none
 
 
-class Downloader:
-    """The caller of a download. `why`: why it was ended, which interrupts whatever it waits for."""
-
-    def __init__(self, user_id: UUID, still_allowed: StillAllowed) -> None:
-        self.user_id = user_id
-        self.still_allowed = still_allowed
-        self.why: str | None = None
-        self.interruption = asyncio.timeout(None)
-
-    def end(self, why: str) -> None:
-        if self.why is None:
-            self.why = why
-            self.interruption.reschedule(asyncio.get_running_loop().time())
-
-
 class Download(Response):
     """A response that opens its content only when it is sent, and closes it whatever happens."""
 
-    def __init__(self, downloader: Downloader, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
+    def __init__(self, downloader: StreamCaller, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
         super().__init__()
         self._downloader = downloader
         self._opening = opening
@@ -236,11 +220,11 @@ def _audit_details(op_id: UUID, inside: str) -> dict[str, str]:
     return {"archive": str(op_id), "path": _readable(inside)}
 
 
-def _downloader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> Downloader:
+def _downloader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> StreamCaller:
     async def may_read(now: Caller) -> None:
         await authorized_workspace(parts.views, now, workspace_id, deleted=True)
 
-    return Downloader(caller.user.id, access_check(request, parts, may_read))
+    return StreamCaller(caller.user.id, access_check(request, parts, may_read))
 
 
 def _path(request: Request, decoded: str) -> str:
